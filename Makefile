@@ -1,0 +1,39 @@
+# Every target works on a fresh clone by itself: it makes .venv with tested versions first.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: install demo test test-slow lint types bench docs clean
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev,faiss]"
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/relatum demo --out demo --overwrite
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+test: lint types
+	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90
+
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/run.py
+
+docs: $(STAMP)
+	$(BIN)/python docs/build.py
+
+clean:
+	rm -rf $(VENV) demo build dist

@@ -1,0 +1,120 @@
+"""Typed, documented, validated settings: frozen dataclasses whose fields say what they mean and what they may be.
+
+A recipe's sections and each method's own options are such dataclasses. One mechanism reads them from TOML or from
+`key=value` text, checks type, range and choice at construction, and answers an unknown key with the nearest valid one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from relatum.errors import InputError, unknown
+
+T = TypeVar("T")
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] | None = None,
+    ge: float | None = None,
+    gt: float | None = None,
+    le: float | None = None,
+) -> Any:
+    """A dataclass field with its documentation and its bounds."""
+    metadata = {"help": help, "choices": choices, "ge": ge, "gt": gt, "le": le}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+    """Make `cls` from a table of values, checking every one.
+
+    Args:
+        cls: a dataclass whose fields were made by `setting`.
+        values: keys and values as TOML gives them; text is converted to the field's type.
+        where: the table's name, for messages (`train` in `train.lr`).
+    """
+    fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    hints = typing.get_type_hints(cls)
+    checked = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise unknown("key", f"{where}.{name}", [f"{where}.{f}" for f in fields])
+        checked[name] = _check(f"{where}.{name}", value, hints[name], fields[name].metadata)
+    return cls(**checked)
+
+
+def _check(key: str, value: Any, hint: Any, rules: Mapping[str, Any]) -> Any:
+    value = _convert(key, value, hint)
+    choices = rules.get("choices")
+    if choices and value not in choices:
+        raise unknown(f"value for {key}:", str(value), choices)
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            continue
+        for word, sign, bad in (
+            ("ge", "at least", lambda x, b: not x >= b),
+            ("gt", "greater than", lambda x, b: not x > b),
+            ("le", "at most", lambda x, b: not x <= b),
+        ):
+            bound = rules.get(word)
+            if bound is not None and bad(number, bound):
+                raise InputError(f"{key} = {number} is out of range: it must be {sign} {bound}.")
+    return value
+
+
+def _convert(key: str, value: Any, hint: Any) -> Any:
+    """`value` as the type that the field declares; text comes from the command line."""
+    options = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
+    if type(None) in options and value in (None, "none", "auto"):
+        return None
+    wanted = next(o for o in options if o is not type(None))
+    try:
+        if typing.get_origin(wanted) is tuple:
+            parts = value.strip("[]() ").split(",") if isinstance(value, str) else list(value)
+            kinds = typing.get_args(wanted)
+            kinds = kinds[:1] * len(parts) if Ellipsis in kinds else kinds
+            if len(parts) != len(kinds):
+                raise ValueError
+            return tuple(_convert(key, p, k) for p, k in zip(parts, kinds, strict=True))
+        if wanted is bool:
+            return _boolean(value)
+        if wanted is int:
+            if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+                raise ValueError
+            return int(value)
+        if wanted is float:
+            if isinstance(value, bool):
+                raise ValueError
+            return float(value)
+        if wanted is str and not isinstance(value, str):
+            raise ValueError
+        return value
+    except (ValueError, TypeError, AttributeError):
+        kind = getattr(wanted, "__name__", str(wanted))
+        kind = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, f"{wanted}")
+        raise InputError(f"{key} = {value!r} is not {kind}.") from None
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, str) and value.lower() in words:
+        return words[value.lower()]
+    raise ValueError(value)
+
+
+def table(settings: Any) -> dict[str, Any]:
+    """The settings as a plain TOML-able table; None is left out."""
+    result = {}
+    for f in dataclasses.fields(settings):
+        value = getattr(settings, f.name)
+        if value is not None:
+            result[f.name] = list(value) if isinstance(value, tuple) else value
+    return result
