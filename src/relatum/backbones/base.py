@@ -1,0 +1,74 @@
+"""What all backbones share: initialisation, construction by name and seed, and the size of a representation."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from relatum import registry, rng
+from relatum.errors import InputError
+
+
+def initialise(network: nn.Module) -> None:
+    """Convolutions from N(0, √(2 / (k²·out))), batch-norm weight 1 and bias 0 (the authors' initialisation)."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.kernel_size[0] * module.kernel_size[1] * module.out_channels
+            nn.init.normal_(module.weight, 0.0, math.sqrt(2.0 / fan_out))
+        elif isinstance(module, nn.BatchNorm2d):
+            nn.init.ones_(module.weight)
+            nn.init.zeros_(module.bias)
+
+
+@contextmanager
+def seeded(*name: int) -> Iterator[None]:
+    """Modules built inside draw their weights from `name` alone, and the caller's random state is left untouched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(rng.torch_seed(rng.WEIGHTS, *name))
+        yield
+
+
+def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0) -> nn.Module:
+    """A backbone from a name of the table, `module:function` of the user's own, a function, or a module as it is."""
+    if isinstance(backbone, nn.Module):
+        return backbone
+    with seeded(seed):
+        made: Any = _maker(backbone)() if isinstance(backbone, str) else backbone()
+    if not isinstance(made, nn.Module):
+        raise InputError(f"backbone '{backbone}' made a {type(made).__name__}, not a torch.nn.Module.")
+    return made
+
+
+def _maker(name: str) -> Callable[[], Any]:
+    if ":" not in name:
+        return registry.resolve(registry.find(registry.BACKBONES, "backbone", name).target)
+    module, _, attribute = name.partition(":")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # a file beside the user, as `python -m` would find it
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"backbone '{name}' cannot be imported: {error}. Give module:function.") from error
+
+
+def feature_size(backbone: nn.Module, side: int = 32) -> int:
+    """The size d of a representation: the backbone's `num_features`, or what a pass over two blank images gives."""
+    declared = getattr(backbone, "num_features", None)
+    if isinstance(declared, int):
+        return declared
+    reference = next(backbone.parameters(), torch.empty(0))
+    mode = backbone.training
+    with torch.no_grad():
+        z = backbone.eval()(torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device))
+    backbone.train(mode)
+    if z.ndim != 2:
+        raise InputError(f"a backbone must give (N, d) representations; this one gives shape {tuple(z.shape)}.")
+    return int(z.shape[1])

@@ -1,0 +1,81 @@
+"""The contract between the engine and a method.
+
+An objective is an `nn.Module` that owns the backbone and its head. `forward(batch)` gives the loss and a few metrics; a
+bare views tensor (K, M, C, H, W) does in place of a batch for methods that need nothing else. `start_epoch` is an optional
+hook. The engine knows this file and never a concrete method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relatum.batch import Batch
+
+Metrics = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class EpochContext:
+    """What an objective may look at when an epoch starts.
+
+    Attributes:
+        seed, epoch: for draws.
+        features: gives the (N, d) float32 representations of all clean training images, by the backbone in eval mode.
+        say: prints a progress line.
+    """
+
+    seed: int
+    epoch: int
+    features: Callable[[], Tensor]
+    say: Callable[[str], None] = lambda text: None
+
+
+class Objective(nn.Module):
+    """Base class of all methods.
+
+    Subclasses are built as `cls(backbone, num_features, num_classes=..., num_images=..., **options)`, where the options are
+    those of the method's row in `registry.METHODS`; anything that a method does not need is swallowed by `**unused`.
+    """
+
+    backbone: nn.Module
+    uses_labels = False
+
+    def __init__(self, backbone: nn.Module, num_features: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.num_features = num_features
+
+    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+        """The loss of one batch, and its metrics as detached scalars."""
+        raise NotImplementedError
+
+    def start_epoch(self, context: EpochContext) -> Iterable[nn.Parameter]:
+        """Called before the first step of an epoch, never on a resume in mid-epoch.
+
+        Returns:
+            Parameters that were made anew: the optimiser forgets what it knew about them.
+        """
+        return ()
+
+    def accelerate(self, compile: Callable[[nn.Module], Any]) -> None:
+        """Apply `compile` to the parts worth compiling (by default the backbone)."""
+        compile(self.backbone)
+
+    def head_state(self) -> dict[str, Tensor]:
+        """The weights that are not the backbone's."""
+        return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
+
+    def encode(self, batch: Batch) -> Tensor:
+        """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m."""
+        return self.backbone(batch.views.flatten(0, 1))
+
+
+def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Share of correct predictions, detached."""
+    with torch.no_grad():
+        return (logits.argmax(1) == targets).float().mean()

@@ -1,0 +1,86 @@
+"""Self-supervised relational reasoning: tell "same image" from "different image" over pairs of views."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from relatum import relation, rng
+from relatum.batch import Batch
+from relatum.objectives.base import Metrics, Objective
+
+
+class RelationalReasoning(Objective):
+    """The paper's method: K views, a relation head over their pairs, focal cross-entropy.
+
+    Args:
+        backbone: any module that maps (N, C, H, W) to (N, d).
+        num_features: d.
+        aggregation: cat, sum, mean or max.
+        head: `relation`, or the ablations `dot` and `encoder`.
+        negatives: `roll`, as in the authors' code, or `random`, as in the paper's pseudo-code.
+        gamma: focal exponent; 0 keeps the factor 1/2.
+        focal: False is plain binary cross-entropy.
+        hidden: hidden units of the head.
+        avoid_collisions: with labels in the batch, never pair two images of one class as negatives.
+        kernels: which implementation runs the pairs: auto, numba, torch or reference.
+
+    Example:
+        >>> objective = RelationalReasoning(my_network, num_features=512)
+        >>> loss, metrics = objective(views)  # views: (K, M, C, H, W)
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_features: int,
+        *,
+        aggregation: str = "cat",
+        head: str = "relation",
+        negatives: str = "roll",
+        gamma: float = 2.0,
+        focal: bool = True,
+        hidden: int = 256,
+        avoid_collisions: bool = False,
+        kernels: str = "auto",
+        **unused: Any,
+    ) -> None:
+        super().__init__(backbone, num_features)
+        if negatives not in ("roll", "random"):
+            raise ValueError(f"negatives must be 'roll' or 'random', not {negatives!r}")
+        self.relation = relation.make_head(head, num_features, hidden=hidden, aggregation=aggregation)
+        self.negatives = negatives
+        self.gamma, self.focal = gamma, focal
+        self.avoid_collisions = avoid_collisions
+        self.kernels = kernels
+
+    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+        """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""
+        batch = Batch.of(batch)
+        pairs = self.pairs(batch)
+        result = relation.pair_loss(
+            self.relation, self.encode(batch), pairs, gamma=self.gamma, focal=self.focal, backend=self.kernels
+        )
+        metrics = {
+            "accuracy": result.accuracy,
+            "positive_accuracy": result.positive_accuracy,
+            "negative_accuracy": result.negative_accuracy,
+        }
+        return result.loss, metrics
+
+    def pairs(self, batch: Batch) -> relation.Pairs:
+        """Who is compared with whom in this batch."""
+        views, images = batch.views.shape[:2]
+        if self.negatives == "roll" and not self.avoid_collisions:
+            return relation.roll_pairs(views, images)
+        key = int(rng.key(rng.NEGATIVE, batch.seed, batch.epoch, batch.step))
+        labels = batch.labels.cpu().numpy() if self.avoid_collisions and batch.labels is not None else None
+        return relation.random_pairs(views, images, key, labels=labels)
+
+    def score(self, z_i: Tensor, z_j: Tensor, *, symmetric: bool = False) -> Tensor:
+        """The relation score in [0, 1] of pairs of representations, with the head in eval mode.
+
+        With `cat` it is not symmetric in its arguments, whatever the paper's property (ii) says; `symmetric` averages both orders.
+        """
+        return relation.score(self.relation, z_i, z_j, symmetric=symmetric)
