@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
-from relatum import __version__, artifacts, backbones, checkpoint, config, data, evaluation, features, objectives
-from relatum import prepare as preparation
-from relatum import provenance, registry
+from relatum import __version__, config, evaluation, prepare, registry, training
 from relatum.checkpoint import load_backbone
-from relatum.data import ImageSet
-from relatum.engine import Trainer, compile_backbone, make_fabric
-from relatum.errors import InputError, Interrupted
+from relatum.errors import InputError
 from relatum.evaluation import Result
-from relatum.loader import BatchMaker
-from relatum.prepare import Prepared
-from relatum.progress import Display, duration
+from relatum.progress import Display
 from relatum.runfolder import RunFolder
 
 # Flags of `relatum pretrain` and keywords of `relatum.pretrain`, and the recipe keys behind them.
@@ -124,10 +114,10 @@ def pretrain(
             display.say(f"{folder.path} is finished; nothing to do.")
             return Run(folder.path)
         if folder.exists():
-            prepared = preparation.reload(_resumed_recipe(folder, draft, display), root=root)
+            prepared = prepare.reload(_resumed_recipe(folder, draft, display), root=root)
         else:
-            prepared = preparation.prepare(draft, root=root)
-        _train(prepared, folder, display, own, root)
+            prepared = prepare.prepare(draft, root=root)
+        training.train(prepared, folder, display, own=own, root=root)
     return Run(folder.path)
 
 
@@ -153,175 +143,6 @@ def _resumed_recipe(folder: RunFolder, draft: config.Draft, display: Display) ->
     if began.version != __version__:
         display.warn(f"this run began with relatum {began.version}; this is {__version__}: its bits may differ.")
     return config.Recipe.from_values(now)
-
-
-def _train(prepared: Prepared, folder: RunFolder, display: Display, own: nn.Module | None, root: Any) -> None:
-    recipe, images = prepared.recipe, prepared.images
-    began = time.monotonic()
-    torch.set_num_threads(recipe.run.threads or 1)
-    backbone = own if own is not None else backbones.build(recipe.backbone.name, seed=recipe.seed)
-    if recipe.init:
-        checkpoint.load_state(backbone, checkpoint.read_backbone(recipe.init)[0], recipe.init)
-    size = backbones.feature_size(backbone, recipe.data.side or images.side)
-    with backbones.seeded(recipe.seed, 1):
-        objective = objectives.build(
-            recipe.method,
-            backbone,
-            size,
-            recipe.objective,
-            num_classes=images.num_classes,
-            num_images=len(images),
-            kernels=recipe.run.kernels,
-        )
-    objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    fabric = make_fabric(recipe)
-    fabric.launch()
-    maker = BatchMaker(
-        images,
-        recipe,
-        labels=prepared.labels,
-        min_images=objective.min_images,
-        rank=fabric.global_rank,
-        world=fabric.world_size,
-        device=fabric.device,
-    )
-    _announce(prepared, maker, objective, display)
-    recipe = _compile(recipe, objective, maker, display)
-    maker.recipe = recipe
-    trainer = Trainer(
-        objective,
-        recipe,
-        maker,
-        folder,
-        info=_info(recipe, size),
-        fabric=fabric,
-        features=lambda: _clean_features(objective.backbone, images),
-        monitor=_monitor(prepared, root),
-        display=display,
-    )
-    _begin(folder, recipe, prepared, trainer)
-    record = folder.read_record()
-    try:
-        found = checkpoint.newest(folder.path)
-        if found is not None:
-            trainer.restore(found[1])
-            display.say(f"resumed at step {trainer.step:,} of {trainer.total:,}")
-        elif fabric.is_global_zero:
-            artifacts_of_views(folder.path, maker)
-        if trainer.step < trainer.total:
-            trainer.train()
-        trainer.finish()
-    except BaseException as error:
-        status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
-        folder.note(status=status, seconds=record.get("seconds", 0) + time.monotonic() - began, steps=trainer.step)
-        raise
-    seconds = record.get("seconds", 0) + time.monotonic() - began
-    folder.note(status="finished", seconds=seconds, steps=trainer.step)
-    if fabric.is_global_zero:
-        _after(folder, prepared, objective, maker, root)
-        display.say(f"done in {duration(seconds)}: {folder.path}")
-
-
-def _begin(folder: RunFolder, recipe: config.Recipe, prepared: Prepared, trainer: Trainer) -> None:
-    from relatum.files import write_text
-
-    if not trainer.fabric.is_global_zero:
-        return
-    write_text(folder.recipe, recipe.to_toml())
-    folder.note(
-        status="running",
-        started=folder.read_record().get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        images=len(prepared.images),
-        classes=list(prepared.images.classes),
-        total_steps=trainer.total,
-        command=shlex.join(["relatum", *sys.argv[1:]]) if Path(sys.argv[0]).name.startswith("relatum") else None,
-        skipped=[{"path": s.path, "reason": s.reason} for s in prepared.images.skipped],
-        **provenance.record(),
-    )
-
-
-def _announce(prepared: Prepared, maker: BatchMaker, objective: objectives.Objective, display: Display) -> None:
-    """A few lines on what will run."""
-    recipe, images = prepared.recipe, prepared.images
-    K, M = recipe.views.number, min(recipe.train.batch_size, len(images))
-    parameters = sum(p.numel() for p in objective.backbone.parameters())
-    pairs = f", {M * (K * K - K):,} pairs a step" if recipe.method == "relational" else ""
-    held = f" ({len(prepared.validation):,} held out)" if prepared.validation is not None else ""
-    display.say(f"data      {recipe.data.name}: {len(images):,} images of {recipe.data.side} × {recipe.data.side}{held}")
-    display.say(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
-    display.say(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
-    where = f"{recipe.run.device}, {recipe.run.threads} thread(s), {recipe.run.kernels} kernels"
-    display.say(f"training  {recipe.train.epochs} epoch(s) of {maker.steps_per_epoch:,} steps on {where}, seed {recipe.seed}")
-    if prepared.chosen:
-        display.say(prepared.chosen)
-    if images.skipped:
-        display.warn(f"{len(images.skipped)} file(s) could not be read and are skipped:")
-        for item in images.skipped[:5]:
-            display.say(f"  {item.path}: {item.reason}")
-        if len(images.skipped) > 5:
-            display.say(f"  … and {len(images.skipped) - 5} more, all listed in run.json")
-    if maker.dropped:
-        display.warn(f"the last mini-batch of each epoch would hold {maker.dropped} image(s), too few; it is dropped.")
-
-
-def _compile(recipe: config.Recipe, objective: objectives.Objective, maker: BatchMaker, display: Display) -> config.Recipe:
-    """Compile the backbone where the recipe says so; a failure is one warning, and the recipe records it."""
-    if recipe.run.compile != "on" or recipe.train.epochs == 0:
-        return recipe
-    side, count = recipe.data.side or 32, recipe.views.number * recipe.train.batch_size
-    display.say("compiling the backbone (once; a minute or so the first time)")
-    example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
-    objective.to(maker.device)
-    failure = compile_backbone(objective, example.to(maker.device))
-    if failure is None:
-        return recipe
-    display.warn(f"torch.compile does not work here, going on without it: {failure}")
-    return config.Recipe.from_values({**config.flatten(recipe.tables()), "run.compile": "off"})
-
-
-def _info(recipe: config.Recipe, num_features: int) -> dict[str, Any]:
-    return {
-        "backbone": recipe.backbone.name,
-        "num_features": num_features,
-        "mean": list(recipe.data.mean or ()),
-        "std": list(recipe.data.std or ()),
-        "side": recipe.data.side,
-        "dataset": Path(recipe.data.name).name,
-        "method": recipe.method,
-        "preset": recipe.preset,
-        "version": __version__,
-    }
-
-
-def _clean_features(backbone: nn.Module, images: ImageSet) -> Tensor:
-    with torch.compiler.set_stance("force_eager"):
-        return torch.from_numpy(features.extract(backbone, images))
-
-
-def _monitor(prepared: Prepared, root: Any) -> Callable[[nn.Module], Mapping[str, float]] | None:
-    """kNN accuracy on the held-out part, or on the test split where nothing is held out."""
-    recipe, bank = prepared.recipe, prepared.images
-    if not recipe.log.knn_every:
-        return None
-    queries = prepared.validation
-    if queries is None:
-        queries = data.load(recipe.data.name, "test", root=root)
-    if bank.labels is None or queries.labels is None:
-        raise InputError(f"--knn-every needs labels to vote with, and {recipe.data.name} has none.")
-
-    def look(backbone: nn.Module) -> Mapping[str, float]:
-        assert bank.labels is not None
-        assert queries.labels is not None
-        z, q = (_clean_features(backbone, part).numpy() for part in (bank, queries))
-        return {"knn_accuracy": evaluation.knn_accuracy(z, bank.labels, q, queries.labels)}
-
-    return look
-
-
-def _after(folder: RunFolder, prepared: Prepared, objective: objectives.Objective, maker: BatchMaker, root: Any) -> None:
-    """What only the trained objective can tell: its own classifier's score, and the pairs that its head is surest of."""
-    evaluation.score_classifier(folder.path, objective, prepared, root=root)
-    artifacts_of_pairs(folder.path, objective, maker)
 
 
 def evaluate(
