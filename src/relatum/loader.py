@@ -88,12 +88,8 @@ class BatchMaker:
         )
 
     def names(self, indices: NDArray[np.int64]) -> list[str]:
-        """A name per image for people: its file, or its class; nothing where neither is known."""
-        if self.images.files is not None:
-            return [self.images.files[int(i)] for i in indices]
-        if self.images.labels is not None and self.images.classes:
-            return [self.images.classes[int(self.images.labels[i])] for i in indices]
-        return []
+        """A name per image for people: its file; empty where images have none. Labels are not looked at."""
+        return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
 
     def _views(self, source: NDArray[np.int64], params: views.ViewParams) -> torch.Tensor:
         made: torch.Tensor = views.make_views(
