@@ -1,4 +1,4 @@
-"""The ten outlines of `shapes`, as signed distances: negative inside, in units in which every outline has the area 2."""
+"""The ten outlines of `shapes` as signed distances: negative inside, in units in which each has the area 2."""
 
 from __future__ import annotations
 

@@ -1,14 +1,16 @@
 """`shapes`: a dataset made in code, so that the whole method can be tried where nothing can be downloaded.
 
 Ten shapes of varying place, size, slant and texture before cluttered backgrounds, upright and lit from above (so that
-predicting a rotation makes sense, as it does for photographs). All ten cover the same area on average and every colour is
-drawn without regard to the class: a learner who looks at colours alone stays at chance. Every picture is a pure function
-of the seed, its split and its number.
+predicting a rotation makes sense, as it does for photographs). All ten cover the same area on average and every
+colour is drawn without regard to the class: a learner who looks at colours alone stays at chance. Every picture is a
+pure function of the seed, its split and its number.
 """
 
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +37,7 @@ _DROP = 2  # pixels from a shape down to its shadow
 
 
 def load(name: str, split: str, root: Path | None = None) -> ImageSet:
-    """The `train` or `test` pictures; drawn once and kept in the cache. `root` is not used: nothing is read from there."""
+    """The `train` or `test` pictures, drawn once and kept in the cache; `root` is not used."""
     row = DATASETS[name]
     count = SIZES[split]
     entry = cache.entry(
@@ -70,10 +72,13 @@ def draw(count: int, *, seed: int, split: str = "train") -> tuple[Pixels, NDArra
     part = list(SIZES).index(split)
     labels = rng.permutation(count, rng.SHAPES, seed, part, -1) % len(CLASSES)
     images = np.empty((count, SIDE, SIDE, 3), np.uint8)
-    for start in range(0, count, _CHUNK):
-        rows = slice(start, min(start + _CHUNK, count))
-        keys = rng.key(rng.SHAPES, seed, part, np.arange(count)[rows])
-        images[rows] = _pictures(_Draws(keys), labels[rows])
+
+    def fill(start: int) -> None:
+        rows = np.arange(start, min(start + _CHUNK, count))
+        images[rows] = _pictures(_Draws(rng.key(rng.SHAPES, seed, part, rows)), labels[rows])
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # numpy releases the interpreter in long operations
+        list(pool.map(fill, range(0, count, _CHUNK)))
     return images, labels
 
 
@@ -160,7 +165,9 @@ def _background(draws: _Draws, x: Field, y: Field, ground: Field) -> Field:
     for _ in range(3):
         kx, ky, phase = (draws.take(-3, 3)[:, None, None] for _ in range(3))
         wave += np.sin(kx * x + ky * y + phase)
-    return ground[:, 0, :, None, None] + (ground[:, 1] - ground[:, 0])[..., None, None] * (0.5 + wave / 6)[:, None]
+    wave *= 1 / 6
+    wave += 0.5
+    return ground[:, 0, :, None, None] + (ground[:, 1] - ground[:, 0])[..., None, None] * wave[:, None]
 
 
 def _clutter(draws: _Draws, x: Field, y: Field, picture: Field) -> None:

@@ -25,19 +25,17 @@ def load(name: str, split: str, root: Path) -> ImageSet:
     row = DATASETS[name]
     place = locate(name, _FOLDER, root, (f"{split}_X.bin", "train_X.bin"))
     file = place / f"{split}_X.bin"
-    count, rest = divmod(_stat(file).st_size, _BYTES)
+    count, rest = divmod(_size(file), _BYTES)
     if rest or not count:
-        raise InputError(
-            f"{file} is truncated: {_stat(file).st_size} bytes are not a whole number of {_BYTES}-byte images."
-        )
+        raise InputError(f"{file} is truncated: {_size(file)} bytes are not a whole number of {_BYTES}-byte images.")
     labels = None if split == "unlabeled" else _labels(place / f"{split}_y.bin", count, row.classes)
     classes = _names(place / "class_names.txt", row.classes) if labels is not None else ()
     return ImageSet(name, split, _turned(file, split, count), labels, classes, row.mean, row.std, row.pad)
 
 
-def _stat(file: Path):  # type: ignore[no-untyped-def]
+def _size(file: Path) -> int:
     try:
-        return file.stat()
+        return file.stat().st_size
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}.") from None
 
@@ -71,7 +69,7 @@ def _valid(entry: Path, count: int) -> bool:
 
 
 def _labels(file: Path, count: int, classes: int) -> NDArray[np.int64]:
-    if _stat(file).st_size != count:
+    if _size(file) != count:
         raise InputError(f"{file} must hold {count} labels, one byte each.")
     labels = np.fromfile(file, np.uint8).astype(np.int64) - 1  # 1 to 10 on disk
     if labels.min() < 0 or labels.max() >= classes:

@@ -1,7 +1,8 @@
 """tiny-ImageNet: `tiny-imagenet-200`, 64 x 64 JPEGs; decoded once into the cache.
 
-`train` is `train/<wnid>/images/*.JPEG`. `test` is the archive's `val` folder, because the test labels were never published:
-either as published (`val/images` with `val/val_annotations.txt`) or rearranged into a folder per class, as many people do.
+`train` is `train/<wnid>/images/*.JPEG`. `test` is the archive's `val` folder, because the test labels were never
+published: either as published (`val/images` with `val/val_annotations.txt`) or rearranged into a folder per class, as
+many people do.
 """
 
 from __future__ import annotations
