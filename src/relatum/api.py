@@ -16,7 +16,7 @@ from relatum import __version__, config, evaluation, prepare, registry, training
 from relatum.checkpoint import load_backbone
 from relatum.errors import InputError
 from relatum.evaluation import Result
-from relatum.display import Display
+from relatum.progress import Display
 from relatum.runfolder import RunFolder
 
 # Flags of `relatum pretrain` and keywords of `relatum.pretrain`, and the recipe keys behind them.

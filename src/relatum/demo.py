@@ -10,7 +10,7 @@ from rich.table import Table
 
 from relatum import api
 from relatum.errors import InputError
-from relatum.display import Display, duration
+from relatum.progress import Display, duration
 
 # (method, words, flags). The schedules are short: a demo shows the way, the paper's schedules are `relatum reproduce`.
 _STEPS = (

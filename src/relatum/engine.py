@@ -25,7 +25,7 @@ from relatum.config import Recipe
 from relatum.errors import Interrupted, RelatumError
 from relatum.loader import BatchMaker, batches
 from relatum.objectives.base import EpochContext, Objective
-from relatum.display import Display
+from relatum.progress import Display
 from relatum.runfolder import MetricsWriter, RunFolder
 
 MILESTONES = (25, 50, 75, 100)

@@ -22,7 +22,7 @@ from relatum.files import write_text
 from relatum.loader import BatchMaker
 from relatum.objectives import Objective
 from relatum.prepare import Prepared
-from relatum.display import Display, duration
+from relatum.progress import Display, duration
 from relatum.runfolder import RunFolder
 
 
