@@ -10,7 +10,9 @@ from relatum.errors import InputError
 
 def test_paper_defaults_per_condition() -> None:
     def of(**flags: str) -> config.Recipe:
-        return config.draft(flags={"data.name": flags.pop("data"), **{k.replace("_", "."): v for k, v in flags.items()}}).recipe()
+        return config.draft(
+            flags={"data.name": flags.pop("data"), **{k.replace("_", "."): v for k, v in flags.items()}}
+        ).recipe()
 
     assert of(data="cifar10").views.number == 32
     assert of(data="cifar10").train.batch_size == 64
@@ -22,7 +24,12 @@ def test_paper_defaults_per_condition() -> None:
     assert of(data="stl10", method="supervised").data.split == "train"
     assert of(data="cifar10", method="random").train.epochs == 0
     supervised = of(data="cifar10", method="supervised").train
-    assert (supervised.optimizer, supervised.lr, supervised.schedule, supervised.batch_size) == ("sgd", 0.1, "step", 128)
+    assert (supervised.optimizer, supervised.lr, supervised.schedule, supervised.batch_size) == (
+        "sgd",
+        0.1,
+        "step",
+        128,
+    )
     assert of(data="cifar10", method="deepinfomax").train.lr == 1e-4
 
 
@@ -36,7 +43,9 @@ def test_presets_differ_where_the_authors_code_does() -> None:
 def test_layers_override_in_order(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     file.write_text('seed = 7\n[data]\nname = "cifar10"\n[train]\nlr = 0.1\nepochs = 3\nbatch_size = 5\n')
-    made = config.draft(recipe_file=file, sets=["train.lr=0.2", "train.epochs=4"], flags={"train.epochs": 9, "seed": None})
+    made = config.draft(
+        recipe_file=file, sets=["train.lr=0.2", "train.epochs=4"], flags={"train.epochs": 9, "seed": None}
+    )
     recipe = made.recipe({"train.lr": 0.9, "data.images": 12})
     assert (recipe.train.batch_size, recipe.train.lr, recipe.train.epochs, recipe.seed) == (5, 0.2, 9, 7)
     assert recipe.data.images == 12  # found, and not overridden

@@ -32,7 +32,8 @@ def test_equals_a_plain_pass_over_normalised_images(backbone: nn.Module) -> None
     with torch.no_grad():
         expected = backbone.eval()(x.contiguous()).numpy()
     z = features.extract(backbone, data, batch_size=10)
-    assert z.dtype == np.float32 and z.shape == (37, 64)
+    assert z.dtype == np.float32
+    assert z.shape == (37, 64)
     np.testing.assert_allclose(z, expected, atol=1e-5)
 
 

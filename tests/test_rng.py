@@ -10,11 +10,15 @@ def test_a_draw_depends_on_its_name_alone() -> None:
     alone = rng.key(rng.VIEW, 1, 2, 57, 3)
     assert together.shape == (4, 100)
     assert together[3, 57] == alone
-    np.testing.assert_array_equal(rng.uniform(together, np.arange(5))[3, 57], rng.uniform(np.asarray(alone), np.arange(5)))
+    np.testing.assert_array_equal(
+        rng.uniform(together, np.arange(5))[3, 57], rng.uniform(np.asarray(alone), np.arange(5))
+    )
 
 
 def test_names_do_not_collide() -> None:
-    keys = rng.key(rng.VIEW, np.arange(4)[:, None, None, None], np.arange(5)[:, None, None], np.arange(500)[:, None], np.arange(8))
+    keys = rng.key(
+        rng.VIEW, np.arange(4)[:, None, None, None], np.arange(5)[:, None, None], np.arange(500)[:, None], np.arange(8)
+    )
     assert len(np.unique(keys)) == keys.size
     assert rng.key(1, 2) != rng.key(2, 1)
     assert rng.key(0) != rng.key(0, 0)

@@ -2,7 +2,7 @@
 
 A frozen backbone gives the same features at every epoch of a probe, so computing them once is exact. `cached` keeps
 them beside the run under a key of everything they depend on: the backbone's weights and buffers, the images' pixels,
-the normalisation, and what decides bits (torch, threads, batch size). A changed input has another key; nothing goes stale.
+the normalisation, and what decides bits (torch, threads, batch size). Other inputs, another key: nothing goes stale.
 """
 
 from __future__ import annotations

@@ -10,7 +10,9 @@ from relatum.evaluation import neighbours
 from relatum.evaluation.neighbours import nearest
 
 
-def brute(q: np.ndarray, g: np.ndarray, k: int, metric: str, exclude: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+def brute(
+    q: np.ndarray, g: np.ndarray, k: int, metric: str, exclude: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
     q, g = q.astype(np.float64), g.astype(np.float64)
     if metric == "euclidean":
         key = ((q[:, None] - g[None]) ** 2).sum(-1)
@@ -60,7 +62,8 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(neighbours, "_BLOCK_BYTES", 200 * 8 * 7)
     done: list[int] = []
     parts = nearest(g, g, 10, exclude=np.arange(200), advance=done.append)
-    assert sum(done) == 200 and max(done) == 7
+    assert sum(done) == 200
+    assert max(done) == 7
     np.testing.assert_array_equal(whole[1], parts[1])
     np.testing.assert_array_equal(whole[0], parts[0])
 

@@ -1,26 +1,40 @@
 """Evaluation: what a representation is worth. Each protocol is a small function of features or of a backbone.
 
-`evaluate` runs one by its name and writes one result file. The table is plain and names its code as `module:attribute`;
-nothing heavy is imported until a protocol runs.
+`evaluate` runs one by its name and writes one result file; `embed` and `search` put a representation to use. The table
+is plain and names its code as `module:attribute`; nothing heavy is imported until it is used.
 """
 
 from __future__ import annotations
 
-import json
+import importlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from relatum import provenance, registry
+from relatum import registry
 from relatum.config import read_recipe
 from relatum.errors import InputError, RelatumError
-from relatum.evaluation.result import Result, pretrain_record
+from relatum.evaluation.result import Result, make_result
 from relatum.files import file_safe
 from relatum.settings import build, table
 
-__all__ = ["PROTOCOLS", "Protocol", "Result", "evaluate"]
+if TYPE_CHECKING:
+    from relatum.evaluation.classifier import save_classifier
+    from relatum.evaluation.embedding import embed
+    from relatum.evaluation.knn import knn_accuracy
+    from relatum.evaluation.searching import search
+
+__all__ = ["PROTOCOLS", "Protocol", "Result", "embed", "evaluate", "knn_accuracy", "save_classifier", "search"]
+
+_LAZY = {"embed": "embedding", "knn_accuracy": "knn", "save_classifier": "classifier", "search": "searching"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'relatum.evaluation' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"relatum.evaluation.{_LAZY[name]}"), name)
 
 
 @dataclass(frozen=True)
@@ -28,26 +42,24 @@ class Protocol:
     """A row of the table of protocols.
 
     Attributes:
-        target: the function, `module:function`, called with a `Task` and giving an `Outcome`.
-        settings: its settings, `module:dataclass`.
+        module: of `relatum.evaluation`; its `run` takes a `Task` and gives an `Outcome`.
+        settings: the name of its settings' dataclass.
         summary: one line for people.
         needs_labels: whether images without labels are an error.
     """
 
-    target: str
+    module: str
     settings: str
     summary: str
     needs_labels: bool = True
 
 
-def _row(module: str, settings: str, summary: str, *, needs_labels: bool = True) -> Protocol:
-    path = f"relatum.evaluation.{module}"
-    return Protocol(f"{path}:run", f"{path}:{settings}", summary, needs_labels)
-
-
 PROTOCOLS: dict[str, Protocol] = {
-    "linear": _row("linear", "LinearSettings", "a linear classifier on frozen features"),
-    "knn": _row("knn", "KNNSettings", "the vote of the nearest neighbours; nothing is trained"),
+    "linear": Protocol("linear", "LinearSettings", "a linear classifier on frozen features"),
+    "knn": Protocol("knn", "KNNSettings", "the vote of the nearest neighbours; nothing is trained"),
+    "finetune": Protocol("finetune", "FinetuneSettings", "a copy of the backbone is trained on with a classifier"),
+    "retrieval": Protocol("retrieval", "RetrievalSettings", "what lies nearest to query images", needs_labels=False),
+    "tsne": Protocol("tsne", "TSNESettings", "a map of the representations", needs_labels=False),
 }
 
 
@@ -89,14 +101,14 @@ def evaluate(
     started = time.perf_counter()
     run = Path(run)
     recipe = read_recipe(run)
-    chosen = _settings(protocol, row, settings or {}, epochs)
+    code = importlib.import_module(f"relatum.evaluation.{row.module}")
+    chosen = _settings(protocol, getattr(code, row.settings), settings or {}, epochs)
 
     from relatum.checkpoint import load_backbone
     from relatum.evaluation.task import Task
     from relatum.features import state_hash
 
-    backbone = load_backbone(run)
-    backbone.to(_device(device))
+    backbone = load_backbone(run).to(_device(device))
     before = state_hash(backbone)
     task = Task(
         run=run,
@@ -112,29 +124,21 @@ def evaluate(
         tag=file_safe(tag) if tag else "",
         progress=progress,
     )
-    outcome = registry.resolve(row.target)(task)
+    outcome = code.run(task)
     if state_hash(backbone) != before:  # frozen means frozen; a backbone of the user's own may do anything in eval mode
         raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
-    where = provenance.record()
-    where.pop("versions")
-    result = Result(
+    facts = {"seed": task.seed, "split": task.test.split, "val_fraction": task.fraction, **outcome.protocol}
+    result = make_result(
+        run,
+        recipe,
         protocol=protocol,
-        dataset=file_safe(task.test.name),
+        dataset=task.test.name,
         split=task.test.split,
         accuracy=outcome.accuracy,
-        pretrain=pretrain_record(recipe, _status(run)),
-        settings={
-            **table(chosen),
-            "seed": task.seed,
-            "split": task.test.split,
-            "preset": recipe.preset,
-            "val_fraction": task.fraction,
-            **outcome.protocol,
-        },
+        settings={**table(chosen), **facts},
         n_train=outcome.n_train,
         n_test=len(task.test),
-        **where,
-        seconds=round(time.perf_counter() - started, 3),
+        seconds=time.perf_counter() - started,
         details={**outcome.details, "backbone_unchanged": True},
         tag=task.tag,
     )
@@ -142,21 +146,12 @@ def evaluate(
     return result
 
 
-def _settings(protocol: str, row: Protocol, values: Mapping[str, Any], epochs: int | None) -> Any:
-    kind = registry.resolve(row.settings)
+def _settings(protocol: str, kind: type, values: Mapping[str, Any], epochs: int | None) -> Any:
     if epochs is None:
         return build(kind, values, protocol)
     if "epochs" not in {f.name for f in fields(kind)}:
         raise InputError(f"{protocol} evaluation trains nothing, so it has no epochs; leave --epochs out.")
     return build(kind, {**values, "epochs": epochs}, protocol)
-
-
-def _status(run: Path) -> dict[str, Any]:
-    try:
-        status = json.loads((run / "run.json").read_text("utf-8"))
-        return status if isinstance(status, dict) else {}
-    except (OSError, ValueError):
-        return {}
 
 
 def _device(wanted: str) -> str:

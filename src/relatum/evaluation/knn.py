@@ -80,5 +80,7 @@ def run(task: Task) -> Outcome:
     y, test_y = task.labels(task.train), task.labels(task.test)
     x, test_x = task.features(task.train), task.features(task.test)
     options = {name: getattr(chosen, name) for name in ("k", "metric", "weighting", "temperature")}
-    accuracy, per_class = scores(knn_predict(x, y, test_x, **options), test_y, task.train.classes)
-    return Outcome(accuracy, {"per_class": per_class, "k": min(chosen.k, len(x))}, dict(OFFLINE), n_train=len(x))
+    names = task.train.classes
+    accuracy, per_class = scores(knn_predict(x, y, test_x, **options), test_y, names)
+    details = {"per_class": per_class, "classes": list(names), "k": min(chosen.k, len(x))}
+    return Outcome(accuracy, details, dict(OFFLINE), n_train=len(x))

@@ -183,4 +183,5 @@ def run(task: Task) -> Outcome:
         details["train_accuracy"] = 100.0 * float((model.predict(x) == y).mean())
         how = {"optimizer": "adam", "schedule": "constant", "reported": "last epoch", "feature_scaling": "none"}
     accuracy, details["per_class"] = scores(predicted, test_y, names)
+    details["classes"] = list(names)
     return Outcome(accuracy, details, {**OFFLINE, **how}, n_train=len(task.train))

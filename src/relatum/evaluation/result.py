@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from relatum import provenance
 from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.files import file_safe, write_json
@@ -57,14 +58,23 @@ class Result:
         """PROTOCOL-DATASET-SPLIT[-TAG], the result file's name without its ending."""
         return "-".join(filter(None, (self.protocol, self.dataset, self.split, self.tag)))
 
-    def to_dict(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
         """The JSON document."""
         return dataclasses.asdict(self)
+
+    def sentence(self) -> str:
+        """One line for people."""
+        what = f"{self.protocol} on {self.dataset} ({self.split})"
+        learned = f"learned from {self.n_train:,} images, " if self.n_train else ""
+        if self.accuracy is None:
+            return f"{what}: {self.n_test:,} images, {self.seconds:.1f} s"
+        kind = "top-10 accuracy" if self.protocol == "retrieval" else "accuracy"
+        return f"{what}: {kind} {self.accuracy:.2f} % ({learned}tested on {self.n_test:,}, {self.seconds:.1f} s)"
 
     def save(self, run: str | Path) -> Path:
         """Write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json, whole or not at all."""
         path = Path(run) / "evaluations" / f"{self.stem}.json"
-        write_json(path, self.to_dict())
+        write_json(path, self.document())
         return path
 
     @classmethod
@@ -78,6 +88,51 @@ class Result:
             raise InputError(f"no result at {path}.") from None
         except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError, TypeError) as error:
             raise InputError(f"{path} is not a readable result file: {error}") from None
+
+
+def make_result(
+    run: Path,
+    recipe: Recipe,
+    *,
+    protocol: str,
+    dataset: str,
+    split: str,
+    accuracy: float | None,
+    settings: dict[str, Any],
+    n_train: int,
+    n_test: int,
+    seconds: float,
+    details: dict[str, Any],
+    tag: str = "",
+) -> Result:
+    """A result with everything that is known without asking: how the run was pretrained, and where this is computed."""
+    where = provenance.record()
+    return Result(
+        protocol=protocol,
+        dataset=file_safe(dataset),
+        split=split,
+        accuracy=accuracy,
+        pretrain=pretrain_record(recipe, _status(run)),
+        settings={**settings, "preset": settings.get("preset", recipe.preset)},
+        n_train=n_train,
+        n_test=n_test,
+        version=where["version"],
+        commit=where["commit"],
+        machine=where["machine"],
+        threads=where["threads"],
+        seconds=round(seconds, 3),
+        details=details,
+        tag=tag,
+    )
+
+
+def _status(run: Path) -> dict[str, Any]:
+    """RUN/run.json, or nothing where it is not there."""
+    try:
+        status = json.loads((run / "run.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
 
 
 def pretrain_record(recipe: Recipe, status: Mapping[str, Any]) -> dict[str, Any]:

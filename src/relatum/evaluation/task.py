@@ -125,7 +125,10 @@ class Task:
     @property
     def _same_images(self) -> bool:
         names = {self.data, self.recipe.data.name}
-        return len(names) == 1 or names in _SAME_IMAGES
+        if len(names) == 1 or names in _SAME_IMAGES:
+            return True
+        folders = {Path(name).resolve() for name in names - registry.DATASETS.keys()}
+        return len(folders) == 1 and not names & registry.DATASETS.keys()
 
     def _labelled(self, images: ImageSet) -> ImageSet:
         if self.needs_labels:
@@ -151,7 +154,7 @@ class Task:
         if not self.fraction:
             return images, None
         # The part is balanced by the labels that pretraining saw: CIFAR-100's fine ones, also under its coarse labels.
-        other = self._same_images and self.data != self.recipe.data.name
+        other = {self.data, self.recipe.data.name} in _SAME_IMAGES
         balanced = self._load(self.recipe.data.name, "train") if other else images
         numbers = replace(balanced, images=np.arange(len(balanced)), files=None)  # type: ignore[arg-type]
         rest, held = sources.split_validation(numbers, self.fraction, self.recipe.seed)
