@@ -1,12 +1,13 @@
 """The text's sentences as checks, over whatever is in the ledger and over the paper's own tables.
 
-A check reads cells by table, row and column, and says whether the sentence holds, with the figures it looked at. Where a
-cell that it needs has no result, the verdict is "not enough runs yet"; a cell with fewer seeds than the paper's counts.
-A claimed margin holds when the measured one is at least as large, rounded as the paper rounded it.
+A check reads cells by table, row and column, and says whether the sentence holds, with the figures it looked at. Where
+a cell that it needs has no result, the verdict is "not enough runs yet"; a cell with fewer seeds than the paper's
+counts. A claimed margin holds when the measured one is at least as large, rounded as the paper rounded it.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -58,7 +59,8 @@ def of_results(results: Results, request: Request) -> Source:
             planned = plan([name], wide).tables[0].cells
             # Rows of the literature are the paper's word in any case.
             cells[name] = {
-                (c.row.key, c.column.key): c.paper.mean if c.kind == "literature" else figure(c, results).mean for c in planned
+                (c.row.key, c.column.key): c.paper.mean if c.kind == "literature" else figure(c, results).mean
+                for c in planned
             }
         return cells[name].get((row, column))
 
@@ -80,7 +82,9 @@ def document(results: Results, request: Request) -> dict[str, Any]:
         "caption": raw["caption"],
         "complete": all(r["ours"]["verdict"] != NOT_ENOUGH for r in rows),
         "claims": rows,
-        "notes": ["A claimed margin holds when the measured one is at least as large, rounded as the paper rounded it."],
+        "notes": [
+            "A claimed margin holds when the measured one is at least as large, rounded as the paper rounded it."
+        ],
     }
 
 
@@ -99,7 +103,7 @@ def judge(check: Callable[[Source], Finding], source: Source) -> dict[str, str]:
     return {"verdict": SUPPORTED if holds else CONTRADICTED, "figures": figures}
 
 
-# -------------------------------------------------------------------------------------------------------------- checks
+# --------------------------------------------------------------------------------------------------------------- checks
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -120,9 +124,9 @@ def _average_14(s: Source) -> Finding:
     older = s.margins("main", columns, ("deepcluster", "rotation", "deepinfomax"))
     rotation = _mean(s.margins("main", columns, ("rotation",)))
     figures = (
-        f"average margin over the best of four rivals {_mean(every):+.2f}; over the best but SimCLR {_mean(older):+.2f}; "
-        f"over RotationNet {rotation:+.2f} (six conditions of `main`). Judged over RotationNet, the only reading that meets "
-        "14 on the paper's own table."
+        f"average margin over the best of four rivals {_mean(every):+.2f}; over the best but SimCLR {_mean(older):+.2f}"
+        f"; over RotationNet {rotation:+.2f} (six conditions of `main`). Judged over RotationNet, the only reading that"
+        " meets 14 on the paper's own table."
     )
     return round(rotation) >= 14 and min(every) > 0, figures
 
@@ -190,7 +194,9 @@ def _best_21(s: Source) -> Finding:
     names = ("backbones-linear", "backbones-grain", "backbones-transfer")
     margins = {(n, c): s.margins(n, [c], ("rotation", "simclr"))[0] for n in names for c in _columns(n)}
     lost = [f"{c} ({m:+.2f})" for (n, c), m in margins.items() if m <= 0]
-    return len(margins) - len(lost) >= 21, f"best in {len(margins) - len(lost)} of {len(margins)}; not in {', '.join(lost)}"
+    return len(margins) - len(
+        lost
+    ) >= 21, f"best in {len(margins) - len(lost)} of {len(margins)}; not in {', '.join(lost)}"
 
 
 def _gain(rival: str, claimed: Sequence[float]) -> Callable[[Source], Finding]:
@@ -203,7 +209,7 @@ def _gain(rival: str, claimed: Sequence[float]) -> Callable[[Source], Finding]:
 
 
 def _study(s: Source, row: str) -> tuple[dict[str, float], float, float]:
-    """Accuracies by K as far as they are there (two at least), gain from the first to the last, rank correlation with K."""
+    """Accuracies by K as far as they are there (two at least), gain from first to last, rank correlation with K."""
     read = {c: s.read("augmentations", row, c) for c in _columns("augmentations")}
     found = {c: v for c, v in read.items() if v is not None}
     if len(found) < 2:
@@ -239,15 +245,19 @@ def _semi_growth(s: Source) -> Finding:
         values = [s(name, "relational", c) for c in _columns(name)]
         rank = _spearman(values)
         holds = holds and rank > 0.9
-        drops = sum(b < a for a, b in zip(values, values[1:], strict=False))
-        words.append(f"{name.rpartition('-')[2]} {values[0]:.2f} → {values[-1]:.2f}, rank correlation {rank:+.2f}, {drops} falls")
+        drops = sum(b < a for a, b in itertools.pairwise(values))
+        words.append(
+            f"{name.rpartition('-')[2]} {values[0]:.2f} → {values[-1]:.2f}, rank correlation {rank:+.2f}, {drops} falls"
+        )
     return holds, "; ".join(words)
 
 
 def _semi_bound(s: Source) -> Finding:
     names = ("semi-supervised-cifar10", "semi-supervised-cifar100")
     gaps = [s(n, "relational", "100%") - s(n, "supervised", "100%") for n in names]
-    return min(gaps) > -2, f"distance to the supervised bound on CIFAR-10, CIFAR-100: {_signed(gaps)} (within 2 points holds)"
+    return min(
+        gaps
+    ) > -2, f"distance to the supervised bound on CIFAR-10, CIFAR-100: {_signed(gaps)} (within 2 points holds)"
 
 
 def _aggregation(s: Source) -> Finding:
@@ -286,8 +296,8 @@ def _balance(_: Source) -> Finding:
     positives = 1 / (views - 1)  # of all a view is compared with, itself apart, one is its partner
     with_itself = 2 / views
     figures = (
-        f"counted: SimCLR with mini-batch 128 has {100 * positives:.1f} % positives ({100 * with_itself:.1f} % if a view's "
-        "comparison with itself counts), relational reasoning 50 %; 2 % would be a mini-batch of about 26"
+        f"counted: SimCLR with mini-batch 128 has {100 * positives:.1f} % positives ({100 * with_itself:.1f} % if a"
+        " view's comparison with itself counts), relational reasoning 50 %; 2 % would be a mini-batch of about 26"
     )
     return round(100 * positives) == 2, figures
 

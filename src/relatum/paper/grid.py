@@ -1,9 +1,10 @@
 """The grid behind the tables: a `Run` is one pretraining, an `Evaluation` is one figure read off it.
 
-Both are plain values with a stable, readable id, so two cells that need the same pretraining name the same run and it is
-made once. A condition (the keys a table's row and column give) becomes evaluations in `evaluations`; the schedules are
-the paper's, as `config.defaults` knows them (200 epochs, 300 on STL-10; mini-batches of 64 for relational reasoning and
-128 for the others; K = 32, but 16 for SlimageNet and for tiny-ImageNet with ResNet-32, and 25 for STL-10 with ResNet-34).
+Both are plain values with a stable, readable id, so two cells that need the same pretraining name the same run and it
+is made once. A condition (the keys a table's row and column give) becomes evaluations in `evaluations`; the schedules
+are the paper's, as `config.defaults` knows them (200 epochs, 300 on STL-10; mini-batches of 64 for relational
+reasoning and 128 for the others; K = 32, but 16 for SlimageNet and for tiny-ImageNet with ResNet-32, and 25 for STL-10
+with ResNet-34).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 from relatum import config
@@ -60,7 +62,7 @@ class Run:
     limit_train: int | None = None
     set: tuple[tuple[str, str], ...] = ()
 
-    @property
+    @cached_property
     def id(self) -> str:
         """A readable slug and a short hash of all fields: the run's folder name."""
         parts = [self.method] if self.method == "random" else [self.method, self.data]
@@ -126,7 +128,7 @@ class Evaluation:
         """Name of the result file in the run's `evaluations` folder."""
         return "-".join([self.protocol, self.dataset, self.split] + [self.tag] * bool(self.tag)) + ".json"
 
-    @property
+    @cached_property
     def id(self) -> str:
         """The run's id and the result file's name without its ending."""
         return f"{self.run.id}/{self.file.removesuffix('.json')}"
@@ -145,7 +147,7 @@ def _digest(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
-# ------------------------------------------------------------------------------------------- from conditions to runs
+# ---------------------------------------------------------------------------------------------- from conditions to runs
 
 
 def same_images(a: str, b: str) -> bool:
@@ -162,7 +164,7 @@ def run_of(condition: Mapping[str, Any], seed: int, scale: Scale) -> Run:
         return Run("random", RANDOM_DATA, backbone, views=1, epochs=0, batch_size=1, seed=seed)
     if supervised and same_images(data, condition["dataset"]):
         data = condition["dataset"]  # coarse labels: trained on them
-    paper = config.Draft({"method": method, "data.name": data, "backbone.name": backbone}).recipe()
+    paper = _paper_recipe(method, data, backbone)
     views = condition.get("views", paper.views.number)
     if scale.views is not None and method == "relational" and "views" not in condition:
         views = scale.views  # where the table studies K (its condition names it), K is not ours to change
@@ -179,6 +181,11 @@ def run_of(condition: Mapping[str, Any], seed: int, scale: Scale) -> Run:
         limit_train=scale.limit_train,
         set=_overrides(paper, condition.get("set", {})),
     )
+
+
+@cache
+def _paper_recipe(method: str, data: str, backbone: str) -> config.Recipe:
+    return config.Draft({"method": method, "data.name": data, "backbone.name": backbone}).recipe()
 
 
 def _overrides(paper: config.Recipe, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

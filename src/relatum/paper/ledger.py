@@ -1,7 +1,8 @@
 """The ledger: one JSON per finished run, so that tables can be rendered, and runs repeated, without the run folders.
 
 An entry holds the run's recipe, the commands that made it, its learning curve (thinned), its result files, seconds,
-machine and commit. Entries are matched to planned runs by what decides the weights (the recipe), never by a file's name.
+machine and commit. Entries are matched to planned runs by what decides the weights (the recipe), never by a file's
+name.
 """
 
 from __future__ import annotations
@@ -110,7 +111,9 @@ def commit() -> str | None:
     here = Path(__file__).parent
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         if _git(here, "ls-files", "--error-unmatch", Path(__file__).name):  # not some other project's repository
-            return _git(here, "rev-parse", "--short=12", "HEAD") + ("+" if _git(here, "status", "--porcelain", "..") else "")
+            return _git(here, "rev-parse", "--short=12", "HEAD") + (
+                "+" if _git(here, "status", "--porcelain", "..") else ""
+            )
     return None
 
 
@@ -119,7 +122,7 @@ def _git(folder: Path, *words: str) -> str:
     return done.stdout.strip() if done.returncode == 0 else ""
 
 
-# ------------------------------------------------------------------------------------------------------------ entries
+# -------------------------------------------------------------------------------------------------------------- entries
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """What a command asks for: the cells that its filters keep, and the runs and evaluations behind them, each once.
 
-A filter keeps cells by what is pretrained on (`--datasets`), by what sees (`--backbones`) and by the method. Where a table
-has a single dataset or a single backbone, naming one other dataset or backbone puts it in place of the paper's; such cells
-have no figure of the paper beside them, and the title says what was put in.
+A filter keeps cells by what is pretrained on (`--datasets`), by what sees (`--backbones`) and by the method. Where a
+table has a single dataset or a single backbone, naming one other dataset or backbone puts it in place of the paper's;
+such cells have no figure of the paper beside them, and the title says what was put in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from relatum.errors import InputError, unknown
@@ -28,7 +28,7 @@ class Request:
     backbones: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
-    scale: Scale = Scale()
+    scale: Scale = field(default_factory=Scale)
 
     def __post_init__(self) -> None:
         for what, names, known in (
@@ -108,6 +108,7 @@ class Planned:
 
     @property
     def cells(self) -> tuple[Cell, ...]:
+        """The cells of all its sheets."""
         return tuple(c for s in self.sheets for c in s.cells)
 
     @property
@@ -158,7 +159,7 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
     return Plan(request, tuple(planned))
 
 
-# --------------------------------------------------------------------------------------------------- one table's cells
+# ---------------------------------------------------------------------------------------------------- one table's cells
 
 
 def _sheet(whole: Table, request: Request) -> Sheet:
@@ -224,7 +225,7 @@ def _keeps(condition: Mapping[str, Any], request: Request) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------------- what differs from the paper
+# ------------------------------------------------------------------------------------------ what differs from the paper
 
 
 def _names(whole: Table, *keys: str) -> set[str]:
@@ -284,4 +285,3 @@ def _nothing(name: str, request: Request) -> InputError:
     if request.scale.views is not None:
         wrong.append("--views of at least the table's smallest K")
     return InputError(f"no cell of `{name}` is left by the filters; it has {'; '.join(wrong)}.")
-

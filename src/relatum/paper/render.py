@@ -1,7 +1,7 @@
 """Tables for people and machines: ours (mean ± std, n seeds) beside the paper's, the difference, and the ranking.
 
-A document is built once (`document`) and written as JSON, CSV or Markdown. A cell without a result says so in words. Best
-values are bold as in the paper: the best of each column among the methods, supervised and random weights apart.
+A document is built once (`document`) and written as JSON, CSV or Markdown. A cell without a result says so in words.
+Best values are bold as in the paper: the best of each column among the methods, supervised and random weights apart.
 """
 
 from __future__ import annotations
@@ -97,7 +97,12 @@ def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Figure]) -> dict[s
     both = []
     for cell in sheet.cells:
         ours = figures[id(cell)].mean
-        if cell.column.key == column and cell.kind in ("mean", "best") and ours is not None and cell.paper.mean is not None:
+        if (
+            cell.column.key == column
+            and cell.kind in ("mean", "best")
+            and ours is not None
+            and cell.paper.mean is not None
+        ):
             both.append((ours, cell.paper.mean))
     if len(both) < 2:
         return None
@@ -110,7 +115,7 @@ def _sign(x: float) -> int:
     return (x > 0) - (x < 0)
 
 
-# ---------------------------------------------------------------------------------------------------------- writing
+# -------------------------------------------------------------------------------------------------------------- writing
 
 CSV_COLUMNS = (
     *("table", "row", "column", "ours", "ours_std", "n", "seeds", "paper", "paper_std"),
@@ -121,6 +126,13 @@ CSV_COLUMNS = (
 def to_csv(rendered: Mapping[str, Any]) -> str:
     """One line per cell; a cell without a result has an empty number and says why."""
     out = io.StringIO()
+    if "claims" in rendered:
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(["claim", "where", "sentence", "ours", "ours_figures", "on_paper", "on_paper_figures"])
+        for claim in rendered["claims"]:
+            found = [claim[side][key] for side in ("ours", "on_paper") for key in ("verdict", "figures")]
+            lines.writerow([claim["key"], claim["where"], claim["sentence"], *found])
+        return out.getvalue()
     writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for sheet in rendered["sheets"]:
@@ -143,7 +155,10 @@ def to_markdown(rendered: Mapping[str, Any]) -> str:
 
 
 def _note_of_states(sheet: Mapping[str, Any]) -> str:
-    counts = {s: sum(c["status"] == s for c in sheet["cells"]) for s in (known.DONE, known.PARTIAL, known.FAILED, known.MISSING)}
+    counts = {
+        s: sum(c["status"] == s for c in sheet["cells"])
+        for s in (known.DONE, known.PARTIAL, known.FAILED, known.MISSING)
+    }
     words = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
     return f"Cells: {words}." if words else ""
 
@@ -158,7 +173,10 @@ def _grid(sheet: Mapping[str, Any]) -> str:
         lines.append(_line([title, *(_markdown_cell(cells.get((row["key"], c["key"]))) for c in columns)]))
     ranking = {r["column"]: r for r in sheet["ranking"]}
     if ranking:
-        words = (f"{r['agree']}/{r['pairs']}, τ {r['kendall_tau']:+.2f}" if (r := ranking.get(c["key"])) else "" for c in columns)
+        words = (
+            f"{r['agree']}/{r['pairs']}, τ {r['kendall_tau']:+.2f}" if (r := ranking.get(c["key"])) else ""
+            for c in columns
+        )
         lines.append(_line(["*ranking agrees*", *words]))
     return "\n".join(lines)
 

@@ -1,8 +1,9 @@
 """Run what is missing of a plan: every run and evaluation is a process of the published command.
 
 One grid at a time per folder: the lock is a file that the running command inherits, so it stays taken for as long as
-either of the two lives; a command whose grid was killed is told to save and end, and the next grid waits for that. A failed
-command does not stop the others. Interrupting the grid interrupts its command, which saves; the same grid goes on later.
+either of the two lives; a command whose grid was killed is told to save and end, and the next grid waits for that. A
+failed command does not stop the others. Interrupting the grid interrupts its command, which saves; the same grid goes
+on later.
 """
 
 from __future__ import annotations
@@ -117,12 +118,21 @@ class _Job:
         """Write the run's ledger entry, renewed after every visit."""
         if not self.results.trained(self.run) or not (self.results.run_dir(self.run) / "recipe.toml").exists():
             return
-        commands = [str(row["command"]) for row in self.results.records(self.run) if row.get("returncode") == 0]
+        records = [row for row in self.results.records(self.run) if row.get("returncode") == 0 and row.get("command")]
+        commands = list(dict.fromkeys(self._published(str(row["command"])) for row in records))
         entry = ledger.collect(self.results.run_dir(self.run), commands)
         spent = [row["seconds"] for row in self.results.records(self.run) if row.get("what") == self.run.id]
         if entry["seconds"] is None and spent:
             entry["seconds"] = round(sum(spent), 1)
         ledger.write(self.results.out / "ledger", entry)
+
+    def _published(self, command: str) -> str:
+        """A command as anyone can give it: without this machine's folders."""
+        words = shlex.split(command)
+        if "--root" in words:
+            place = words.index("--root")
+            del words[place : place + 2]
+        return shlex.join(w.replace(str(self.results.run_dir(self.run)), f"runs/{self.run.id}") for w in words)
 
     def _do(self, what: str, words: list[str], there: Callable[[], bool]) -> bool:
         """Run one command, record it, and judge it by its exit code and by what it left."""
@@ -165,7 +175,7 @@ class _Job:
         self.say(f"{self.label} {what}: failed (exit code {code}) {error}".rstrip())
 
 
-# ------------------------------------------------------------------------------------------------ processes and the lock
+# ----------------------------------------------------------------------------------------------- processes and the lock
 
 
 class _Child:

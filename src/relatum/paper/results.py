@@ -1,8 +1,8 @@
 """What is known about a plan: results in run folders and in the ledger, and the figure that a cell makes of them.
 
 What is done is decided from files alone: a result file that can be read and is of that evaluation; a run whose
-`backbone.safetensors` is there, which training writes last. A command that failed leaves a record, so that its cells are
-shown as failed and not merely as missing; running it again replaces the record.
+`backbone.safetensors` is there, which training writes last. A command that failed leaves a record, so that its cells
+are shown as failed and not merely as missing; running it again replaces the record.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Results:
         return None
 
 
-# ------------------------------------------------------------------------------------------------------------- figures
+# -------------------------------------------------------------------------------------------------------------- figures
 
 
 @dataclass(frozen=True)

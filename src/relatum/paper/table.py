@@ -3,8 +3,8 @@
 The tables disagree in small ways where they repeat a figure (36.20 and 36.21, ±0.35 and ±0.40), so a value belongs to
 its table. A file also says what condition each row and column stands for; `grid` turns that into runs.
 
-A value is text: `80.46 ± 0.39`, `-17.23` (no ±), `n/a` (the paper says so), `?` (the paper gives no figure, we
-measure one), `-` (the table has no such cell).
+A value is text: `80.46 ± 0.39`, `-17.23` (no ±), `n/a` (the paper says so), `?` (the paper gives no figure, we measure
+one), `-` (the table has no such cell).
 """
 
 from __future__ import annotations
@@ -148,7 +148,9 @@ def load(name: str) -> Table:
     )
     for row in rows:
         if len(row.values) != len(columns):
-            raise ValueError(f"tables/{name}.toml: row {row.key} has {len(row.values)} values for {len(columns)} columns")
+            raise ValueError(
+                f"tables/{name}.toml: row {row.key} has {len(row.values)} values for {len(columns)} columns"
+            )
     raw.pop("claims", None)
     return Table(name=name, columns=columns, rows=rows, source=tuple(raw.pop("source", ())), **raw)
 
