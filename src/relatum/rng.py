@@ -45,7 +45,7 @@ def bits(keys: NDArray[np.uint64], draws: ArrayLike) -> NDArray[np.uint64]:
 
 
 def uniform(keys: NDArray[np.uint64], draws: ArrayLike) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) with 53 random bits, of shape keys.shape + draws.shape."""
+    """Uniform numbers in [0, 1) with 53 random bits; a new last axis of `keys` runs over `draws`."""
     return (bits(keys, draws) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -1,0 +1,173 @@
+"""Many files to one memory-mapped array, once: decoded in parallel, streamed into the cache, found again by contents.
+
+An entry holds `images.npy` (N, side, side, 3) and `meta.json` (mean, std, and which files were skipped and why).
+Threads do the decoding, because Pillow releases the interpreter while it decodes and resizes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum.data import cache
+from relatum.data.decode import decode, reason
+from relatum.data.imageset import RGB, Skipped
+from relatum.data.progress import Bar
+
+_VERSION = 1  # of the decoding: raise it when the same file gives other pixels
+_CHUNK = 32  # files per task: long enough to hide a thread's hand-over, short enough for an even load
+
+Stamp = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Pictures in one array, and what became of the files.
+
+    Attributes:
+        images: (N, side, side, 3) uint8, a read-only memory map.
+        kept: numbers of the files that were read, in order.
+        skipped: the others.
+        mean, std: per channel, of pixels scaled to [0, 1].
+    """
+
+    images: NDArray[np.uint8]
+    kept: list[int]
+    skipped: tuple[Skipped, ...]
+    mean: RGB
+    std: RGB
+
+
+def stamp(path: Path) -> Stamp:
+    """What changes when a file does: size, time of its content, time of its record; zeros where there is no file."""
+    try:
+        status = path.stat()
+        return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    except OSError:
+        return 0, 0, 0
+
+
+def decode_files(root: Path, files: Sequence[str], side: int, stamps: Sequence[Stamp] | None = None) -> Decoded:
+    """Decode files into the cache, or find them there.
+
+    Args:
+        root: the folder that `files` are relative to.
+        files: relative paths, in the order wanted.
+        side: of the square pictures.
+        stamps: of the files, where the caller has them from its scan already.
+    """
+    stamps = [stamp(root / file) for file in files] if stamps is None else stamps
+    place = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
+    digest = hashlib.sha256()
+    for file, (size, mtime, ctime) in zip(files, stamps, strict=True):
+        digest.update(os.fsencode(file) + b"\0%d %d %d\0" % (size, mtime, ctime))
+    prefix = f"{place}-{side}-v{_VERSION}-"
+    entry = cache.entry(
+        "folders",
+        prefix + digest.hexdigest()[:24],
+        lambda work: _build(work, root, files, side),
+        valid=_valid,
+        replaces=prefix,
+    )
+    meta = json.loads((entry / "meta.json").read_text())
+    reasons = dict(meta["skipped"])
+    return Decoded(
+        images=np.load(entry / "images.npy", mmap_mode="r"),
+        kept=[number for number in range(len(files)) if number not in reasons],
+        skipped=tuple(Skipped(files[number], why) for number, why in reasons.items()),
+        mean=tuple(meta["mean"]),
+        std=tuple(meta["std"]),
+    )
+
+
+def _valid(entry: Path) -> bool:
+    try:
+        json.loads((entry / "meta.json").read_text())
+        np.load(entry / "images.npy", mmap_mode="r")
+        return True
+    except (OSError, ValueError):
+        return False
+
+
+def _build(work: Path, root: Path, files: Sequence[str], side: int) -> None:
+    skipped: list[tuple[int, str]] = []
+    count, total, squares = 0, np.zeros(3, np.float64), np.zeros(3, np.float64)
+    with (work / "images.npy").open("wb") as out, Bar(f"decoding {root.name or root}", len(files)) as bar:
+        start = _header(out, len(files), side)
+        for images, failed in _chunks(root, files, side):
+            out.write(images.data)
+            pixels = images.reshape(-1, 3).astype(np.int64)  # sums of integers: exact, in any order
+            total += pixels.sum(0)
+            squares += (pixels**2).sum(0)
+            count += len(images)
+            skipped += failed
+            bar.advance(len(images) + len(failed))
+        out.seek(0)
+        if _header(out, count, side) != start:
+            raise AssertionError("the header of a .npy file has grown")  # numpy pads it for any first dimension
+    cache.sync(work / "images.npy")
+    mean, std = moments(count * side * side, total, squares)
+    (work / "meta.json").write_text(json.dumps({"mean": mean, "std": std, "skipped": skipped}))
+    cache.sync(work / "meta.json")
+
+
+def moments(pixels: int, total: NDArray[np.float64], squares: NDArray[np.float64]) -> tuple[RGB, RGB]:
+    """Mean and standard deviation per channel of pixels scaled to [0, 1], from sums over bytes.
+
+    The deviation is at least 1/255: a folder of one plain colour must not be divided by zero.
+    """
+    mean = total / max(pixels, 1) / 255
+    std = np.sqrt(np.maximum(squares / max(pixels, 1) / 255**2 - mean**2, 1 / 255**2))
+    return _triple(mean), _triple(std)
+
+
+def _triple(values: NDArray[np.float64]) -> RGB:
+    r, g, b = (round(float(v), 6) for v in values)
+    return r, g, b
+
+
+def _header(out: IO[bytes], count: int, side: int) -> int:
+    shape = (count, side, side, 3)
+    np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    return out.tell()
+
+
+def _decode_chunk(
+    root: Path, files: Sequence[str], first: int, side: int
+) -> tuple[NDArray[np.uint8], list[tuple[int, str]]]:
+    images, failed = [], []
+    for number, file in enumerate(files, first):
+        try:
+            images.append(decode(root / file, side))
+        except Exception as error:  # a broken file may raise anything at all inside Pillow
+            failed.append((number, reason(error)))
+    return np.stack(images) if images else np.empty((0, side, side, 3), np.uint8), failed
+
+
+def _chunks(root: Path, files: Sequence[str], side: int) -> Iterator[tuple[NDArray[np.uint8], list[tuple[int, str]]]]:
+    """Chunks of decoded files in order; a few are decoded ahead, so memory stays small whatever the folder."""
+    workers = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    ahead: deque[Future[Any]] = deque()
+    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
+        warnings.simplefilter("ignore")  # Pillow's remarks on odd files; what matters is listed as skipped
+        try:
+            for first in range(0, len(files), _CHUNK):
+                ahead.append(pool.submit(_decode_chunk, root, files[first : first + _CHUNK], first, side))
+                if len(ahead) > 4 * workers:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            for task in ahead:
+                task.cancel()

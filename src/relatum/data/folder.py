@@ -1,0 +1,208 @@
+"""A folder of the user's own images.
+
+What counts: files whose names end as one of the formats that Pillow decodes, at any depth, links followed, each real
+folder once. Names that begin with a dot are left out (`.ipynb_checkpoints`, `._photo.jpg`), other files are ignored.
+
+Labels: where the readable images lie directly in two or more sub-folders and nowhere else, those are the classes,
+numbered in the order of their names. Otherwise the images are unlabelled.
+
+Splits: where the sub-folders that hold images are `train` and at least one of `test`, `val` and `unlabeled` and
+nothing else, each is a split of its own, to which the rule for labels applies in turn; side, mean and standard
+deviation are those of `train`, and so are the classes. Any other folder is all `train`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum.data.decode import extensions, image_size
+from relatum.data.decoded import Decoded, Stamp, decode_files
+from relatum.data.imageset import ImageSet, Skipped
+from relatum.errors import InputError
+
+_SPLITS = {
+    "train": "train",
+    "test": "test",
+    "val": "val",
+    "valid": "val",
+    "validation": "val",
+    "unlabeled": "unlabeled",
+}
+_SAMPLE = 256  # headers that are read to find the side
+_LEAST, _MOST, _STEP = 32, 96, 8  # of the side that is found by itself
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The image files of a folder: relative paths in order, their stamps, and what could not even be listed."""
+
+    root: Path
+    files: list[str]
+    stamps: list[Stamp]
+    skipped: list[Skipped]
+
+    def under(self, sub: str) -> Listing:
+        """The part in a sub-folder, relative to it."""
+        head = sub + os.sep
+        rows = [(f.removeprefix(head), s) for f, s in zip(self.files, self.stamps, strict=True) if f.startswith(head)]
+        skipped = [Skipped(s.path.removeprefix(head), s.reason) for s in self.skipped if s.path.startswith(head)]
+        return Listing(self.root / sub, [f for f, _ in rows], [s for _, s in rows], skipped)
+
+
+def scan(root: Path) -> Listing:
+    """List the image files under a folder."""
+    found: dict[str, Stamp] = {}
+    skipped: list[Skipped] = []
+    _check(root)
+    waiting: list[str] = [""]
+    links: list[str] = []
+    seen: set[tuple[int, int]] = set()
+    while waiting or links:
+        folder = waiting.pop() if waiting else links.pop(0)  # links last: a folder is read under its own name
+        try:
+            status = (root / folder).stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            seen.add((status.st_dev, status.st_ino))
+            entries = sorted(os.scandir(root / folder), key=lambda e: e.name)
+        except OSError as error:
+            skipped.append(Skipped(folder or ".", (error.strerror or str(error)).lower()))
+            continue
+        visible = [e for e in entries if not e.name.startswith(".")]
+        if not visible and Path(folder).suffix.lower() in extensions():
+            skipped.append(Skipped(folder, "is a directory"))
+        for e in visible:
+            path = os.path.join(folder, e.name)  # noqa: PTH118 - Path() would change names such as "./x"
+            if _is_dir(e):
+                (links if e.is_symlink() else waiting).append(path)
+            elif os.path.splitext(e.name)[1].lower() in extensions():  # noqa: PTH122
+                found[path] = _stamp(e)
+    files = sorted(found)
+    return Listing(root, files, [found[f] for f in files], sorted(skipped, key=lambda s: s.path))
+
+
+def _check(root: Path) -> None:
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder.")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise InputError(f"{root} cannot be read: permission denied.")
+
+
+def _is_dir(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def _stamp(entry: os.DirEntry[str]) -> Stamp:
+    try:
+        status = entry.stat()
+    except OSError:  # a dangling link: decoding will say so
+        return 0, 0, 0
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageSet:
+    """Read a split of a folder of images; see the module's text for its rules."""
+    listing = scan(path)
+    parts = splits(listing)
+    if split not in parts:
+        have = " and ".join(parts)
+        advice = (
+            "hold out a part of it with --val-fraction, or put images in train/ and test/"
+            if len(parts) == 1
+            else "choose one of them"
+        )
+        raise InputError(f"{path} has no '{split}' split, only {have}: {advice}.")
+    train = _decoded(parts["train"], side)
+    classes = _classes([parts["train"].files[i] for i in train.kept])
+    part, decoded = parts[split], train
+    if split != "train":
+        decoded = _decoded(part, int(train.images.shape[1]))
+    files = [part.files[i] for i in decoded.kept]
+    if split != "train" and split != "unlabeled":
+        classes = _checked(classes, files, part.root) if classes else _classes(files)
+    labels = _labels(files, classes) if classes and split != "unlabeled" else None
+    inside = "" if part is listing else part.root.name + os.sep
+    skipped = [replace(s, path=inside + s.path) for s in (*part.skipped, *decoded.skipped)]
+    return ImageSet(
+        name=path.resolve().name or str(path),
+        split=split,
+        images=decoded.images,
+        labels=labels,
+        classes=classes if labels is not None else (),
+        mean=train.mean,
+        std=train.std,
+        pad=int(decoded.images.shape[1]) // 8,
+        files=[inside + file for file in files],
+        skipped=tuple(sorted(skipped, key=lambda s: s.path)),
+    )
+
+
+def splits(listing: Listing) -> dict[str, Listing]:
+    """The splits of a folder: its own `train`, `test`, ... where it is arranged so, else all of it as `train`."""
+    tops = {file.partition(os.sep)[0] if os.sep in file else "" for file in listing.files}
+    names = {_SPLITS.get(top, "") for top in tops}
+    if "train" in names and "" not in names and len(names) == len(tops) > 1:
+        return {_SPLITS[top]: listing.under(top) for top in sorted(tops, key=list(_SPLITS).index)}
+    return {"train": listing}
+
+
+def _decoded(part: Listing, side: int | None) -> Decoded:
+    decoded = None
+    if part.files:
+        decoded = decode_files(part.root, part.files, side or _side(part), part.stamps)
+    if decoded is None or not decoded.kept:
+        skipped = (*part.skipped, *(decoded.skipped if decoded else ()))
+        detail = (
+            f" ({len(skipped)} could not be read; the first: {skipped[0].path!r}, {skipped[0].reason})"
+            if skipped
+            else ""
+        )
+        raise InputError(f"{part.root} holds no image that can be read{detail}.")
+    return decoded
+
+
+def _side(part: Listing) -> int:
+    """The median of the shorter sides of a sample, to the nearest multiple of 8 from 32 to 96."""
+    step = max(1, len(part.files) // _SAMPLE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's remarks on odd files
+        sizes = [image_size(part.root / file) for file in part.files[::step]]
+    shorter = [min(size) for size in sizes if size is not None]
+    median = float(np.median(shorter)) if shorter else _LEAST
+    return int(np.clip(round(median / _STEP) * _STEP, _LEAST, _MOST))
+
+
+def _classes(files: Sequence[str]) -> tuple[str, ...]:
+    """The sub-folders, where all files lie directly in two or more of them; else nothing."""
+    folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
+    if len(folders) < 2 or "" in folders or any(os.sep in folder for folder in folders):
+        return ()
+    return tuple(sorted(folders))
+
+
+def _checked(classes: tuple[str, ...], files: Sequence[str], root: Path) -> tuple[str, ...]:
+    """The classes of `train` for another split: nothing where that is flat, an error where it has others."""
+    folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
+    if folders == {""}:
+        return ()
+    others = sorted(folders - set(classes))
+    if others:
+        raise InputError(
+            f"{root} has images in {others[0]!r}, which is not a class of train ({', '.join(classes[:5])}, ...)."
+        )
+    return classes
+
+
+def _labels(files: Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]:
+    number = {name: i for i, name in enumerate(classes)}
+    return np.array([number[os.path.dirname(file)] for file in files], np.int64)  # noqa: PTH120

@@ -1,0 +1,187 @@
+"""`load` and `info`: from what the user names to images.
+
+A name in the table of datasets is that dataset, wherever the command runs; a folder of the same name is reached by a
+path (`./shapes`, or a `Path` that exists). Everything else is a folder of images.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from relatum import registry
+from relatum.data import folder
+from relatum.data.imageset import RGB, ImageSet
+from relatum.data.paths import data_root
+from relatum.errors import InputError, unknown
+
+# The splits of each dataset. tiny-imagenet's `test` is its `val` folder: the test labels were never published.
+SPLITS: dict[str, tuple[str, ...]] = {
+    "cifar10": ("train", "test"),
+    "cifar100": ("train", "test"),
+    "cifar100-20": ("train", "test"),
+    "stl10": ("train", "test", "unlabeled"),
+    "tiny-imagenet": ("train", "test"),
+    "slimagenet": ("train", "val", "test"),
+    "shapes": ("train", "test"),
+}
+
+
+def load(
+    data: str | Path,
+    split: str = "train",
+    *,
+    root: Path | None = None,
+    side: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    strict: bool = False,
+) -> ImageSet:
+    """Load a split of a dataset or of a folder of images.
+
+    Args:
+        data: a dataset's name (`relatum list datasets`) or a folder.
+        split: `train`, `test`, `val` or `unlabeled`, where the source has it.
+        root: the folder that holds the original archives; by default `$RELATUM_DATA`, else the user's cache folder.
+        side: resize to this many pixels; by default the dataset's own, or found from the folder's images.
+        mean: what views are normalised with, per channel; by default the paper's, or found over the folder's images.
+        std: likewise.
+        strict: make unreadable files an error instead of a list.
+
+    Returns:
+        The images with what is known about them.
+
+    Raises:
+        InputError: there is no such dataset, folder or split, or it cannot be read.
+    """
+    if side is not None and not 8 <= side <= 1024:
+        raise InputError(f"side = {side} is out of range: it must be from 8 to 1024 pixels.")
+    name = _name(data)
+    if name is not None:
+        _check_split(name, split)
+        images: ImageSet = registry.resolve(registry.DATASETS[name].target)(name, split, root=data_root(root))
+        if side is not None and side != images.side:
+            images = _resized(images, side)
+    else:
+        images = folder.load(_folder(data), split, side=side)
+    if strict and images.skipped:
+        raise _unreadable(images)
+    return replace(
+        images,
+        mean=images.mean if mean is None else _triple("mean", mean),
+        std=images.std if std is None else _triple("std", std),
+    )
+
+
+def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
+    """What is known about a dataset or a folder, as plain values that JSON can hold."""
+    name = _name(data)
+    if name is not None:
+        names: Sequence[str] = SPLITS[name]
+    else:
+        names = tuple(folder.splits(folder.scan(_folder(data))))
+    splits: dict[str, Any] = {}
+    missing: InputError | None = None
+    first: ImageSet | None = None
+    for split in names:
+        try:
+            images = load(data, split, root=root)
+        except InputError as error:  # a part of a dataset may be there without the rest
+            missing = missing or error
+            continue
+        first = first or images
+        splits[split] = {
+            "images": len(images),
+            "labelled": images.labels is not None,
+            "skipped": [{"path": s.path, "reason": s.reason} for s in images.skipped],
+        }
+    if first is None:
+        assert missing is not None
+        raise missing
+    labelled = max((s for s in splits if splits[s]["labelled"]), default=None)
+    classes = first.classes if labelled is None else load(data, labelled, root=root).classes
+    return {
+        "name": first.name,
+        "source": "dataset" if name is not None else "folder",
+        "splits": splits,
+        "images": sum(part["images"] for part in splits.values()),
+        "side": first.side,
+        "mean": list(first.mean),
+        "std": list(first.std),
+        "pad": first.pad,
+        "labelled": labelled is not None,
+        "classes": list(classes),
+        "skipped": sum(len(part["skipped"]) for part in splits.values()),
+    }
+
+
+def _name(data: str | Path) -> str | None:
+    name = str(data)
+    if name in registry.DATASETS and not (isinstance(data, Path) and data.exists()):
+        return name
+    return None
+
+
+def _check_split(name: str, split: str) -> None:
+    have = SPLITS[name]
+    if split not in have:
+        hint = " Hold out a part of train with --val-fraction." if split == "val" else ""
+        raise InputError(f"{name} has no '{split}' split; it has {', '.join(have)}.{hint}")
+
+
+def _folder(data: str | Path) -> Path:
+    path = Path(data).expanduser()
+    try:
+        if path.is_dir():
+            return path
+        exists = path.exists()
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+    except ValueError:  # a null byte
+        raise InputError(f"{str(data)!r} is not a path.") from None
+    if exists:
+        raise InputError(f"{path} is a file, not a folder of images.")
+    if len(path.parts) == 1:
+        near = difflib.get_close_matches(str(data).lower(), registry.DATASETS, n=1, cutoff=0.5)
+        if near or str(data) == "":
+            raise unknown("dataset or folder", str(data), registry.DATASETS)
+    try:
+        beside = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
+    except OSError:
+        beside = []
+    near = difflib.get_close_matches(path.name, beside, n=1)
+    hint = f"did you mean '{path.parent / near[0]}'?" if near else f"datasets: {', '.join(registry.DATASETS)}."
+    raise InputError(f"there is no folder '{data}'; {hint}")
+
+
+def _unreadable(images: ImageSet) -> InputError:
+    first = "; ".join(f"{s.path!r}: {s.reason}" for s in images.skipped[:3])
+    more = f"; and {len(images.skipped) - 3} more" if len(images.skipped) > 3 else ""
+    number = len(images.skipped)
+    return InputError(
+        f"{number} file{'s' * (number > 1)} of {images.name} cannot be read, and --strict was given: {first}{more}."
+    )
+
+
+def _triple(what: str, values: Sequence[float]) -> RGB:
+    numbers = tuple(float(v) for v in values)
+    if len(numbers) != 3 or not all(math.isfinite(v) for v in numbers) or (what == "std" and min(numbers) <= 0):
+        raise InputError(
+            f"{what} = {values!r} must be three numbers{' above 0' * (what == 'std')}, for red, green and blue."
+        )
+    return numbers[0], numbers[1], numbers[2]
+
+
+def _resized(images: ImageSet, side: int) -> ImageSet:
+    """A dataset at another side, with antialiasing where that is smaller."""
+    pixels = np.empty((len(images), side, side, 3), np.uint8)
+    for i, image in enumerate(images.images):
+        pixels[i] = np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC))
+    return replace(images, images=pixels, pad=side // 8)

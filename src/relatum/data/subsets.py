@@ -1,0 +1,86 @@
+"""Parts of an image set, chosen by a seed: a validation part, a smaller set, the labels that a learner may see.
+
+All three keep the classes in proportion, and a choice is a pure function of the seed and of the image's place in its
+class.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum import rng
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+
+# What a subset is for, so that the three do not choose the same images.
+_VALIDATION, _LIMIT, _LABELLED = range(3)
+
+
+def split_validation(images: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
+    """Hold out a class-balanced part.
+
+    Args:
+        images: labelled or not; without labels the part is drawn at random from all.
+        fraction: of the images that is held out, between 0 and 1.
+        seed: the same seed holds out the same images.
+
+    Returns:
+        The rest, and the held-out part with split `val`; both in the original order.
+    """
+    if not 0 < fraction < 1:
+        raise InputError(f"a validation fraction of {fraction} is out of range: it must lie between 0 and 1.")
+    number = round(fraction * len(images))
+    if not 0 < number < len(images):
+        raise InputError(f"{len(images)} images are too few to hold out a fraction of {fraction}.")
+    held = _balanced(_labels(images), number, seed, _VALIDATION)
+    return images.subset(np.flatnonzero(~held)), replace(images.subset(np.flatnonzero(held)), split="val")
+
+
+def limit(images: ImageSet, n: int, seed: int) -> ImageSet:
+    """At most `n` images, class-balanced, in the original order."""
+    if n < 1:
+        raise InputError(f"a limit of {n} images is out of range: it must be at least 1.")
+    if n >= len(images):
+        return images
+    return images.subset(np.flatnonzero(_balanced(_labels(images), n, seed, _LIMIT)))
+
+
+def labelled_subset(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
+    """Which labels a semi-supervised learner may see: a class-balanced mask, one per class or more unless 0 are."""
+    if not 0 <= fraction <= 1:
+        raise InputError(f"a fraction of labels of {fraction} is out of range: it must lie between 0 and 1.")
+    labels = np.asarray(labels, np.int64)
+    mask = np.zeros(len(labels), np.bool_)
+    for label in np.unique(labels) if fraction > 0 else ():
+        members = np.flatnonzero(labels == label)
+        mask[members[_ranks(len(members), seed, _LABELLED, int(label)) < max(1, round(fraction * len(members)))]] = True
+    return mask
+
+
+def _labels(images: ImageSet) -> NDArray[np.int64]:
+    return np.zeros(len(images), np.int64) if images.labels is None else images.labels
+
+
+def _ranks(n: int, seed: int, purpose: int, label: int) -> NDArray[np.int64]:
+    """The place of each of n members of a class in a random order."""
+    ranks = np.empty(n, np.int64)
+    ranks[rng.permutation(n, rng.SUBSET, purpose, seed, label)] = np.arange(n)
+    return ranks
+
+
+def _balanced(labels: NDArray[np.int64], number: int, seed: int, purpose: int) -> NDArray[np.bool_]:
+    """A mask of exactly `number` images, each class in proportion (largest remainders take what rounding leaves)."""
+    classes, counts = np.unique(labels, return_counts=True)
+    exact = counts * (number / len(labels))
+    quota = np.floor(exact).astype(np.int64)
+    ties = rng.permutation(len(classes), rng.SUBSET, purpose, seed, -1)  # equal remainders: a class drawn at random
+    order = np.lexsort((ties, -np.round(exact - quota, 9)))
+    quota[order[: number - int(quota.sum())]] += 1
+    mask = np.zeros(len(labels), np.bool_)
+    for label, take in zip(classes, quota, strict=True):
+        members = np.flatnonzero(labels == label)
+        mask[members[_ranks(len(members), seed, purpose, int(label)) < take]] = True
+    return mask

@@ -1,0 +1,123 @@
+"""What people see while relatum works: plain words and a bar on standard error, nothing on standard output."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+_LINE_SECONDS = 30.0  # without a terminal a line now and then takes the bar's place
+_MEASURED_SECONDS = 3.0  # what the first estimate of the whole is based on
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 5400:
+        return f"{round(seconds / 60)} min"
+    if seconds < 2 * 86400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86400:.1f} days"
+
+
+class Display:
+    """Says things and shows a training bar with loss, accuracies, views per second and time left."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self._bar: Progress | None = None
+        self._said_estimate = True
+        self._total = 0
+
+    def say(self, text: str) -> None:
+        """One line."""
+        self.console.print(escape(text))
+
+    def warn(self, text: str) -> None:
+        """One line that wants to be seen."""
+        self.console.print(f"[yellow]note:[/yellow] {escape(text)}")
+
+    @contextmanager
+    def training(self, total: int, done: int) -> Iterator[None]:
+        """Show the bar while training runs."""
+        self._total, self._first, self._began, self._line = total, done, time.monotonic(), time.monotonic()
+        self._said_estimate, self._row = total <= done, {}
+        if not self.console.is_terminal:
+            yield
+            return
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[figures]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self._task = self._bar.add_task("training", total=total, completed=done, figures="")
+        with self._bar:
+            yield
+        self._bar = None
+
+    def tick(self, step: int) -> None:
+        """A step is done; says once how long the whole will take, after the first measured steps."""
+        elapsed = time.monotonic() - self._began
+        if not self._said_estimate and elapsed > _MEASURED_SECONDS and step - self._first >= 3:
+            left = elapsed / (step - self._first) * (self._total - step)
+            if left > 2 * _MEASURED_SECONDS:
+                self.say(f"about {duration(left)} to go on this machine")
+            self._said_estimate = True
+        if self._bar is not None:
+            self._bar.update(self._task, completed=step)
+
+    def update(self, step: int, row: Mapping[str, Any]) -> None:
+        """New figures."""
+        names = {"loss": "loss", "positive_accuracy": "same", "negative_accuracy": "different"}
+        if "positive_accuracy" not in row:
+            names["accuracy"] = "accuracy"
+        figures = "  ".join(f"{word} {row[name]:.3f}" for name, word in names.items() if name in row)
+        figures += f"  {row['views_per_second']:,.0f} views/s"
+        if "knn_accuracy" in row:
+            self.say(f"epoch {row['epoch']}: kNN accuracy {row['knn_accuracy']:.2f} %")
+        if self._bar is not None:
+            self._bar.update(self._task, description=f"epoch {row['epoch']}", figures=figures)
+        elif time.monotonic() - self._line > _LINE_SECONDS:
+            self._line = time.monotonic()
+            self.say(f"step {step}/{self._total}  epoch {row['epoch']}  {figures}")
+
+
+@contextmanager
+def bar(text: str, total: int, *, show: bool = True, patience: float = 2.0) -> Iterator[Callable[..., None]]:
+    """Yield `advance(steps=1, note="")`; the bar appears after `patience` seconds, and only on a terminal.
+
+    Args:
+        text: what is going on.
+        total: the number of steps.
+        show: False for none at all.
+        patience: seconds before the bar appears: what is done sooner needs none.
+    """
+    console = Console(stderr=True, quiet=not show)
+    left, note = TextColumn("left"), TextColumn("{task.fields[note]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left, TimeRemainingColumn(), note)
+    drawn = Progress(*columns, console=console, transient=True)
+    task = drawn.add_task(text, total=total, note="")
+    begun, started = time.monotonic(), False
+
+    def advance(steps: int = 1, note: str = "") -> None:
+        nonlocal started
+        drawn.update(task, advance=steps, note=note)
+        if not started and show and console.is_terminal and time.monotonic() - begun > patience:
+            drawn.start()
+            started = True
+
+    try:
+        yield advance
+    finally:
+        if started:
+            drawn.stop()
