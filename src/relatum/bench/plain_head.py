@@ -34,7 +34,7 @@ class PlainHead(nn.Module):
     def aggregate(self, features: Tensor) -> Tensor:
         """(P, 2d) every pair, concatenated."""
         size, shift, pairs = self.batch_size, 1, []
-        parts = features.split(size)
+        parts = torch.split(features, size)
         for i in range(self.views):
             for j in range(i + 1, self.views):
                 pairs.append(torch.cat([parts[i], parts[j]], dim=1))

@@ -93,16 +93,16 @@ class ChunkedBackend:
             d_hidden = torch.addcmul(constant, hidden, by_h).addcmul_(self._slopes(chunk, hidden), by_k)
             left, right = self.left[chunk], self.right[chunk]
             if self.split:
-                _add_rows(d_rows[0], left, d_hidden)
-                _add_rows(d_rows[-1], right, d_hidden)
+                add_rows(d_rows[0], left, d_hidden)
+                add_rows(d_rows[-1], right, d_hidden)
                 continue
             a, b = self.features[left], self.features[right]
             d_weight.addmm_(d_hidden.t(), torch.maximum(a, b))
             d_input = d_hidden @ self.weight
             share = (a > b).to(dtype).add_((a == b).to(dtype), alpha=0.5)  # torch.maximum halves a tie
             to_left = d_input * share
-            _add_rows(d_features, left, to_left)
-            _add_rows(d_features, right, d_input.sub_(to_left))
+            add_rows(d_features, left, to_left)
+            add_rows(d_features, right, d_input.sub_(to_left))
         if self.split:
             sides = split_weight(self.weight, self.aggregation)
             d_features = torch.bmm(d_rows, sides).sum(dim=0)
@@ -145,7 +145,7 @@ def focal_gradient(logits: Tensor, targets: Tensor, gamma: float, focal: bool) -
     return loss, slope.mul_(sign).div_(len(logits))
 
 
-def _add_rows(target: Tensor, rows: Tensor, values: Tensor) -> None:
+def add_rows(target: Tensor, rows: Tensor, values: Tensor) -> None:
     """Add values to rows, repeated ones too. On CUDA `index_add_` is atomic and unordered; `index_put_` sorts first."""
     if target.device.type == "cuda":
         target.index_put_((rows,), values, accumulate=True)

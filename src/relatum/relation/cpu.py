@@ -1,8 +1,9 @@
 """The fused head's walk over pairs by numba on the CPU, in float32, for cat, sum and mean.
 
-The first layer is a matrix product over rows (torch); what is left per pair is done by `kernels` in three passes: squares
-for the statistics, logits, and the sums that the gradients are made of. A last pass adds the batch-norm terms, which need
-for each row the sum over its partners. Nothing of size P · H is stored.
+The first layer is a matrix product over rows (torch); what is left per pair is done by `kernels` in three passes:
+squares for the statistics, logits with their loss, and the sums that the gradients are made of. A last pass adds the
+batch-norm terms, which need for each row the sum over its partners. Nothing of size P · H is stored. Apart from matrix
+products no torch operator touches anything large: on busy cores each of OpenMP's barriers may cost a time slice.
 """
 
 from __future__ import annotations
@@ -79,7 +80,11 @@ class NumbaBackend:
         self._run(part, start)
         self.g = torch.from_numpy(g)
         loss, *right_ones = torch.from_numpy(totals.sum(axis=0)).float()
-        of_all, of_positives, of_negatives = len(self.pairs), self.pairs.num_positives, len(self.pairs) - self.pairs.num_positives
+        of_all, of_positives, of_negatives = (
+            len(self.pairs),
+            self.pairs.num_positives,
+            len(self.pairs) - self.pairs.num_positives,
+        )
         return loss / of_all, (sum(right_ones) / of_all, right_ones[0] / of_positives, right_ones[1] / of_negatives)
 
     def sums(self) -> tuple[Tensor, Tensor]:

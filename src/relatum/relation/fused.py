@@ -3,8 +3,9 @@
 The mathematics lives here, once; how the pairs are walked is a backend's business (`cpu` by numba, `chunked` by torch).
 
 For pair p the head computes h = W u + b with u the aggregated pair, y = s·(h - µ) + β with s = γ/√(σ² + ε) from the
-statistics of h over all pairs, and the logit w·leaky(y) + c. Rows are centred first: W(u - ū) is all that the statistics
-and y need, so features whose mean is a thousand times their spread lose nothing. Vectors over hidden units are float64.
+statistics of h over all pairs, and the logit w·leaky(y) + c. Rows are centred first: W(u - ū) is all that the
+statistics and y need, so features whose mean is a thousand times their spread lose nothing. Vectors over hidden units
+are float64.
 
 Backward, with g = ∂loss/∂logit and k = g·leaky'(y) for each pair and hidden unit, two sums carry everything:
 Y = Σ k and X = Σ k·(h - µ). Then ∂w = s·X + β·Y, ∂β = w·Y, ∂γ = w·X/√(σ² + ε), and for each pair
@@ -120,7 +121,7 @@ class _FusedHead(torch.autograd.Function):
             if bn.training:
                 update_running(bn, mean, variance, count)
         else:
-            assert bn.running_mean is not None and bn.running_var is not None
+            assert bn.running_var is not None
             variance = bn.running_var.to(wide)
             backend.start(bn.running_mean.to(wide) - fixed)
         rstd = torch.rsqrt(variance + bn.eps)
@@ -160,7 +161,7 @@ class _FusedHead(torch.autograd.Function):
 
 
 def _reduced(count: int, mean: Tensor, variance: Tensor, reduce: Reduce) -> tuple[float, Tensor, Tensor]:
-    """Statistics over all ranks: one sum of (count, Σh, Σh²). In float64 a mean of 1000 spreads costs 6 of 15 digits."""
+    """Statistics over all ranks: one sum of (count, Σh, Σh²). A mean of 1000 spreads costs 6 of float64's 15 digits."""
     local = torch.cat([mean.new_tensor([count]), count * mean, count * (variance + mean * mean)])
     total = reduce(local)
     number, sums, squares = total[0], *total[1:].chunk(2)

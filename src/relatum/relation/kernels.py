@@ -1,27 +1,34 @@
 """numba kernels of the fused relation head. Each handles a range of rows, serially and without the GIL.
 
 A row's pairs lie one after another (see `pairs.ByRow`), so whatever is summed for a row is summed by one task in one
-order: no atomics, no per-thread copies, and bits that do not depend on the number of threads. Partners are taken four at
-a time, which quarters the traffic of the row's accumulator (1.9 → 1.4 ms for 63,488 pairs of 256 units on one core).
+order: no atomics, no per-thread copies, and bits that do not depend on the number of threads. Partners are taken four
+at a time, which quarters the traffic of the row's accumulator (1.9 → 1.4 ms for 63,488 pairs of 256 units on one core).
 
 Float flags: sums may be reordered by the compiler (fixed at compile time), but NaN and infinity keep their meaning.
 """
 
-# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# mypy: disable-error-code="no-untyped-def,no-untyped-call,assignment"
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numba import njit
 
-_FLAGS = {"nogil": True, "cache": True, "fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
-_INLINE = {"fastmath": _FLAGS["fastmath"], "error_model": "numpy", "inline": "always"}
+_FLAGS: dict[str, Any] = {
+    "nogil": True,
+    "cache": True,
+    "fastmath": {"reassoc", "contract", "nsz"},
+    "error_model": "numpy",
+}
+_INLINE: dict[str, Any] = {"fastmath": _FLAGS["fastmath"], "error_model": "numpy", "inline": "always"}
 _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
 
 
 @njit(**_FLAGS)
 def centred(features, left_start, right_start, centre, out, means):
-    """centre = the mean row, out = features - centre, means = mean of out over left and over right rows of pairs."""
+    """Take the mean row `centre` from the features; `means` is what is left on average in left and in right rows."""
     rows, width = features.shape
     total = np.zeros(width)
     for row in range(rows):
@@ -42,7 +49,7 @@ def centred(features, left_start, right_start, centre, out, means):
 
 @njit(**_FLAGS)
 def squares(left, right, start, partner, total, first, last):
-    """total += Σ (left + right)² over the pairs of the left rows first..last."""
+    """Add to `total` Σ (left + right)² over the pairs of the left rows first..last."""
     hidden = left.shape[1]
     row_total = np.empty(hidden, np.float32)
     for row in range(first, last):
@@ -84,7 +91,7 @@ def logits(left, right, scale, shift, w, bias, slope, start, partner, out, first
 
 @njit(**_INLINE)
 def _exp(x):
-    """exp(x) for x <= 0, to float32's precision; below -87 it stays at 1e-38. Branch-free, so loops over it vectorise."""
+    """exp(x) for x <= 0 to float32's precision, at least 1e-38. Branch-free, so that loops over it vectorise."""
     x = max(x, np.float32(-87.0))
     n = np.rint(x * np.float32(1.4426950408889634))
     r = (x - n * np.float32(0.693359375)) - n * np.float32(-2.12194440e-4)  # ln 2 in two parts; |r| <= ln(2) / 2
@@ -143,7 +150,12 @@ def row_sums(mine, others, scale, shift, g, slope, start, partner, place, add, o
             a[u] = mine[row, u] * scale[u] + shift[u]
         at, end = start[row], start[row + 1]
         while at + 4 <= end:
-            b0, b1, b2, b3 = others[partner[at]], others[partner[at + 1]], others[partner[at + 2]], others[partner[at + 3]]
+            b0, b1, b2, b3 = (
+                others[partner[at]],
+                others[partner[at + 1]],
+                others[partner[at + 2]],
+                others[partner[at + 3]],
+            )
             g0, g1, g2, g3 = g[place[at]], g[place[at + 1]], g[place[at + 2]], g[place[at + 3]]
             s0, s1, s2, s3 = slope * g0, slope * g1, slope * g2, slope * g3
             for u in range(hidden):
@@ -179,7 +191,12 @@ def row_gradients(mine, others, by_k, constant, by_h, start, partner, add, out, 
         total[:] = _ZERO
         at, end = start[row], start[row + 1]
         while at + 4 <= end:
-            b0, b1, b2, b3 = others[partner[at]], others[partner[at + 1]], others[partner[at + 2]], others[partner[at + 3]]
+            b0, b1, b2, b3 = (
+                others[partner[at]],
+                others[partner[at + 1]],
+                others[partner[at + 2]],
+                others[partner[at + 3]],
+            )
             for u in range(hidden):
                 total[u] += (b0[u] + b1[u]) + (b2[u] + b3[u])
             at += 4

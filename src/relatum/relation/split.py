@@ -1,6 +1,6 @@
-"""Splitting the first layer: for cat, sum and mean, W u = W₁z_left + W₂z_right, computed once per row, not once per pair.
+"""Splitting the first layer: for cat, sum and mean, W u = W₁z_left + W₂z_right, once per row and not once per pair.
 
-Shape letters: N rows, d feature size, H hidden units, S sides (2 for cat; 1 for sum and mean, whose sides share weights).
+Shape letters: N rows, d feature size, H hidden units, S sides (2 for cat; 1 for sum and mean, which share weights).
 """
 
 from __future__ import annotations
