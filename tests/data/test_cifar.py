@@ -36,7 +36,10 @@ def cifar100(tmp_path: Path) -> Path:
     for i, name in enumerate(("train", "test")):
         content = {b"data": rows(3, i), b"fine_labels": [99, i, 5], b"coarse_labels": [19, i, 2]}
         (place / name).write_bytes(python2_pickle(content))
-    meta = {b"fine_label_names": [b"f%d" % i for i in range(100)], b"coarse_label_names": [b"k%d" % i for i in range(20)]}
+    meta = {
+        b"fine_label_names": [b"f%d" % i for i in range(100)],
+        b"coarse_label_names": [b"k%d" % i for i in range(20)],
+    }
     (place / "meta").write_bytes(python2_pickle(meta))
     return place.parent
 
@@ -87,7 +90,7 @@ def test_a_missing_batch_is_named(cifar10: Path) -> None:
 
 
 def test_no_such_split(cifar10: Path) -> None:
-    with pytest.raises(InputError, match="train, test.*--val-fraction"):
+    with pytest.raises(InputError, match=r"train, test.*--val-fraction"):
         relatum.data.load("cifar10", "val", root=cifar10)
     with pytest.raises(InputError, match="it has train, test"):
         relatum.data.load("cifar10", "unlabeled", root=cifar10)

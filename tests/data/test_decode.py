@@ -61,7 +61,10 @@ def test_a_large_jpeg_is_not_decoded_in_full(tmp_path: Path, monkeypatch: pytest
 
 
 def test_small_pictures_are_enlarged(tmp_path: Path) -> None:
-    assert decode(save(tmp_path / "a.png", Image.new("RGB", (1, 1), (9, 8, 7))), SIDE).tolist() == [[[9, 8, 7]] * SIDE] * SIDE
+    assert (
+        decode(save(tmp_path / "a.png", Image.new("RGB", (1, 1), (9, 8, 7))), SIDE).tolist()
+        == [[[9, 8, 7]] * SIDE] * SIDE
+    )
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
@@ -168,9 +171,15 @@ def test_an_animation_gives_its_first_frame(tmp_path: Path) -> None:
         assert decode(file, SIDE)[0, 0].tolist() == [255, 0, 0], name
 
 
-@pytest.mark.parametrize("ending", ["bmp", "gif", "ico", "jp2", "jpg", "pcx", "png", "ppm", "sgi", "tga", "tif", "webp", "qoi", "avif"])
+@pytest.mark.parametrize(
+    "ending", ["bmp", "gif", "ico", "jp2", "jpg", "pcx", "png", "ppm", "sgi", "tga", "tif", "webp", "qoi", "avif"]
+)
 def test_formats(tmp_path: Path, ending: str) -> None:
-    if ending in ("webp", "avif") and not features.check(ending) or (ending == "jp2" and not features.check("jpg_2000")):
+    if (
+        ending in ("webp", "avif")
+        and not features.check(ending)
+        or (ending == "jp2" and not features.check("jpg_2000"))
+    ):
         pytest.skip(f"this Pillow has no {ending}")
     if f".{ending}" not in Image.registered_extensions() or (ending == "qoi" and "QOI" not in Image.SAVE):
         pytest.skip(f"this Pillow has no {ending}")

@@ -123,7 +123,9 @@ def test_strict_without_broken_files(root: Path, picture) -> None:
         relatum.data.load(root, strict=True)
 
 
-@pytest.mark.parametrize("content", [{}, {"a.txt": "x"}, {"a.png": "x", "b.png": ""}], ids=["empty", "no images", "all broken"])
+@pytest.mark.parametrize(
+    "content", [{}, {"a.txt": "x"}, {"a.png": "x", "b.png": ""}], ids=["empty", "no images", "all broken"]
+)
 def test_nothing_to_read(root: Path, content: dict[str, str]) -> None:
     for name, text in content.items():
         (root / name).write_text(text)
@@ -171,7 +173,14 @@ def test_link_loops_end_and_linked_folders_are_read_once(root: Path, picture, tm
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are bytes on Linux only")
 def test_odd_names_survive(root: Path, picture) -> None:
-    names = ["new\nline.png", "späße 写真.png", " space .png", "[bold]x[/bold].png", "-dash.png", os.fsdecode(b"latin\xe9.png")]
+    names = [
+        "new\nline.png",
+        "späße 写真.png",
+        " space .png",
+        "[bold]x[/bold].png",
+        "-dash.png",
+        os.fsdecode(b"latin\xe9.png"),
+    ]
     for name in names:
         picture(root / name)
     (root / os.fsdecode(b"bad\xff\n.png")).write_text("x")
@@ -182,7 +191,9 @@ def test_odd_names_survive(root: Path, picture) -> None:
         assert all((root / file).exists() for file in images.files)
 
 
-@pytest.mark.parametrize(("sides", "expected"), [([28, 28], 32), ([45], 48), ([500, 64, 10], 64), ([3000], 96), ([1], 32)])
+@pytest.mark.parametrize(
+    ("sides", "expected"), [([28, 28], 32), ([45], 48), ([500, 64, 10], 64), ([3000], 96), ([1], 32)]
+)
 def test_the_side_is_found(root: Path, picture, sides: list[int], expected: int) -> None:
     for i, side in enumerate(sides):
         picture(root / f"{i}.png", side, side + 3)
@@ -199,7 +210,9 @@ def test_the_side_can_be_set(root: Path, picture) -> None:
 
 
 def test_splits_of_a_folder(root: Path, picture) -> None:
-    for i, name in enumerate(["train/a/1.png", "train/b/1.png", "train/b/2.png", "test/b/9.png", "val/a/5.png", "unlabeled/x.png"]):
+    for i, name in enumerate(
+        ["train/a/1.png", "train/b/1.png", "train/b/2.png", "test/b/9.png", "val/a/5.png", "unlabeled/x.png"]
+    ):
         picture(root / name, 50, 50, seed=i)
     (root / "test" / "b" / "broken.png").write_bytes(b"")
     train, test = relatum.data.load(root), relatum.data.load(root, "test")
@@ -214,7 +227,12 @@ def test_splits_of_a_folder(root: Path, picture) -> None:
     assert relatum.data.load(root, "val").labels.tolist() == [0]
     assert relatum.data.load(root, "unlabeled").labels is None
     facts = relatum.data.info(root)
-    assert {name: part["images"] for name, part in facts["splits"].items()} == {"train": 3, "test": 1, "val": 1, "unlabeled": 1}
+    assert {name: part["images"] for name, part in facts["splits"].items()} == {
+        "train": 3,
+        "test": 1,
+        "val": 1,
+        "unlabeled": 1,
+    }
     assert (facts["skipped"], facts["classes"], facts["labelled"], facts["source"]) == (1, ["a", "b"], True, "folder")
 
 

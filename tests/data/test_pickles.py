@@ -80,7 +80,12 @@ def test_nothing_is_executed(tmp_path: Path, protocol: int) -> None:
 
 
 def test_a_name_reached_through_an_allowed_module_is_refused(tmp_path: Path) -> None:
-    for name in (b"numpy\nload\n", b"numpy\nndarray.tofile\n", b"numpy.core.multiarray\nfromfile\n", b"builtins\neval\n"):
+    for name in (
+        b"numpy\nload\n",
+        b"numpy\nndarray.tofile\n",
+        b"numpy.core.multiarray\nfromfile\n",
+        b"builtins\neval\n",
+    ):
         with pytest.raises(InputError, match="Nothing was run"):
             pickles.read(write(tmp_path / "f", b"\x80\x02c" + name + b"."))
     with pytest.raises(InputError, match="Nothing was run"):  # the same by protocol 4's other opcode
@@ -97,7 +102,9 @@ def test_tampering_with_the_stand_ins_reaches_no_other_file(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    "dtype", [b"U\x02O8", b"U\x02u2", b"U\x02i1", b"N", b"U\x0a(1000000,)", b"K\x01"], ids=["object", "u2", "i1", "none", "sub", "int"]
+    "dtype",
+    [b"U\x02O8", b"U\x02u2", b"U\x02i1", b"N", b"U\x0a(1000000,)", b"K\x01"],
+    ids=["object", "u2", "i1", "none", "sub", "int"],
 )
 def test_arrays_of_other_types_are_refused(tmp_path: Path, dtype: bytes) -> None:
     raw = python2_pickle({b"data": ARRAY}).replace(b"U\x02u1", dtype)
@@ -107,7 +114,11 @@ def test_arrays_of_other_types_are_refused(tmp_path: Path, dtype: bytes) -> None
 
 def test_a_shape_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     raw = python2_pickle({b"data": ARRAY})
-    for old, new in ((b"J\x06\0\0\0", b"J\x07\0\0\0"), (b"J\x04\0\0\0", b"J\xff\xff\xff\xff"), (b"J\x04\0\0\0", b"U\x01x")):
+    for old, new in (
+        (b"J\x06\0\0\0", b"J\x07\0\0\0"),
+        (b"J\x04\0\0\0", b"J\xff\xff\xff\xff"),
+        (b"J\x04\0\0\0", b"U\x01x"),
+    ):
         assert old in raw
         with pytest.raises(InputError):
             pickles.read(write(tmp_path / "f", raw.replace(old, new)))
@@ -153,4 +164,3 @@ def test_reading_does_not_import_what_a_file_names(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         pickles.read(write(tmp_path / "f", b"cthis\ns\n."))
     assert "this" not in sys.modules
-
