@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -365,11 +367,31 @@ def test_a_killed_build_leaves_nothing(root: Path, picture, own_cache: Path, mon
     def stop(path: Path, side: int):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(decoded, "decode", stop)
-        relatum.data.load(root)
+        with pytest.raises(KeyboardInterrupt):
+            relatum.data.load(root)
     assert list((own_cache / "folders").iterdir()) == []
     assert len(relatum.data.load(root)) == 3
+
+
+def test_a_killed_process_leaves_nothing_that_is_used(root: Path, picture, own_cache: Path) -> None:
+    for i in range(70):
+        picture(root / f"{i:02}.png", seed=i)
+    code = (
+        "import os, signal, sys, relatum.data; from relatum.data import decoded; real = decoded.decode\n"
+        "def decode(path, side):\n"
+        "    if path.name == '60.png': os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return real(path, side)\n"
+        "decoded.decode = decode; relatum.data.load(sys.argv[1])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(root)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    [left] = (own_cache / "folders").iterdir()
+    assert left.name.startswith(".building-")
+    images = relatum.data.load(root)
+    assert len(images) == 70
+    assert np.array_equal(images.images[60], np.asarray(Image.open(root / "60.png")))
 
 
 def test_many_chunks_keep_their_order(root: Path, picture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 import relatum.data
 from relatum.errors import InputError
 
-NAMES = "airplane bird car cat deer dog horse monkey ship truck".split()
+NAMES = ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ def root(tmp_path: Path, picture) -> Path:
             picture(place / "train" / wnid / "images" / f"{wnid}_{j}.JPEG", 64, 64, seed=10 * i + j)
         (place / "train" / wnid / f"{wnid}_boxes.txt").write_text("x\t0\t0\t1\t1\n")
     Image.fromarray(np.full((64, 64), 99, np.uint8)).save(place / "train" / "n03" / "images" / "grey.JPEG")
-    for j, wnid in enumerate(("n03", "n01", "n01")):
+    for j in range(3):
         picture(place / "val" / "images" / f"val_{j}.JPEG", 64, 64, seed=50 + j)
     rows = "".join(f"val_{j}.JPEG\t{wnid}\t0\t0\t62\t57\n" for j, wnid in enumerate(("n03", "n01", "n01")))
     (place / "val" / "val_annotations.txt").write_text(rows)
@@ -83,7 +83,7 @@ def test_what_is_wrong_is_said(root: Path, tmp_path: Path, picture) -> None:
     with pytest.raises(InputError, match="tabs"):
         relatum.data.load("tiny-imagenet", "test", root=root)
     (place / "val" / "val_annotations.txt").unlink()
-    with pytest.raises(InputError, match="val_annotations.txt cannot be read"):
+    with pytest.raises(InputError, match=r"val_annotations\.txt cannot be read"):
         relatum.data.load("tiny-imagenet", "test", root=root)
     (place / "val").rename(place / "away")
     with pytest.raises(InputError, match="val holds no images"):
