@@ -150,7 +150,11 @@ def evaluate(
     result = api.evaluate(
         protocol, run, data=data, split=split, epochs=epochs, seed=seed, tag=tag, settings=settings, root=root
     )
-    print(jsonlib.dumps(result.document(), indent=2) if json else result.sentence())
+    if json:
+        print(jsonlib.dumps(result.to_dict(), indent=2))
+        return
+    score = "" if result.accuracy is None else f"{result.accuracy:.2f} %, "
+    print(f"{protocol} on {result.dataset} ({result.split}): {score}{run}/evaluations/{result.stem}.json")
 
 
 @app.command()

@@ -10,13 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from relatum import __version__
+
 _LIBRARIES = ("torch", "numpy", "numba", "scikit-learn", "pillow", "safetensors", "lightning-fabric")
-
-
-@lru_cache(maxsize=1)
-def version() -> str:
-    """The installed version of relatum."""
-    return _installed("relatum") or "0+unknown"
 
 
 @lru_cache(maxsize=1)
@@ -66,7 +62,7 @@ def versions() -> dict[str, str]:
 def record() -> dict[str, Any]:
     """All of it as one table, as run and result files keep it."""
     return {
-        "version": version(),
+        "version": __version__,
         "commit": commit(),
         "machine": machine(),
         "threads": threads(),

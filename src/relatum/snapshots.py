@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +52,12 @@ def save_pairs(run: Path, objective: Objective, maker: BatchMaker) -> None:
     objective.eval()
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         z = objective.backbone(flat)
-        pairs = objective.pairs_of(number, images)  # type: ignore[operator]
-        left, right, targets = (torch.as_tensor(part) for part in pairs)
-        scores = score(z[left.to(z.device)], z[right.to(z.device)]).cpu().numpy()
+        pairs = objective.pairs(replace(batch, views=batch.views[:number]))  # type: ignore[operator]
+        left, right, targets = pairs.tensors(z.device)
+        scores = score(z[left], z[right]).cpu().numpy()
     mean, std = (torch.tensor(values) for values in (maker.mean, maker.std))
     shown = _pictures(flat, mean, std)
     names = maker.names(batch.indices.cpu().numpy())
     named = [names[i % images] for i in range(len(flat))] if names else None
-    sides = ([named[i] for i in left], [named[i] for i in right]) if named else None
-    artifacts.save_pairs(run, shown[left], shown[right], scores, targets.numpy(), sides)
+    sides = ([named[i] for i in pairs.left], [named[i] for i in pairs.right]) if named else None
+    artifacts.save_pairs(run, shown[pairs.left], shown[pairs.right], scores, targets.cpu().numpy(), sides)

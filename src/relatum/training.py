@@ -17,6 +17,7 @@ from relatum import __version__, backbones, checkpoint, config, data, evaluation
 from relatum.data import ImageSet
 from relatum.engine import Trainer, compile_backbone, make_fabric
 from relatum.errors import InputError, Interrupted
+from relatum.evaluation.knn import knn_accuracy
 from relatum.files import write_text
 from relatum.loader import BatchMaker
 from relatum.objectives import Objective
@@ -199,7 +200,7 @@ def _monitor(prepared: Prepared, root: Any) -> Callable[[nn.Module], Mapping[str
 
     def look(backbone: nn.Module) -> Mapping[str, float]:
         z, q = (_clean_features(backbone, part).numpy() for part in (bank, queries))
-        return {"knn_accuracy": evaluation.knn_accuracy(z, bank.labels, q, queries.labels)}
+        return {"knn_accuracy": knn_accuracy(z, bank.labels, q, queries.labels)}
 
     return look
 
