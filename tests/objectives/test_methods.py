@@ -181,7 +181,7 @@ def test_a_state_dict_in_mid_epoch_is_all_there_is(method: str) -> None:
 def test_an_interrupted_run_resumes_exactly(
     method: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in the middle of the second epoch (five steps each), continued from last.ckpt: the same bytes."""
+    """Stopped at step 7 of two epochs of five, continued from the checkpoint of step 6: the same bytes."""
     from relatum.engine import Trainer
 
     class Stop(Exception):
@@ -192,25 +192,25 @@ def test_an_interrupted_run_resumes_exactly(
 
     def stop(self: Trainer, *arguments: Any) -> None:
         original(self, *arguments)
-        if self.step == 8:
+        if self.step == 7:
             raise Stop
 
     monkeypatch.setattr(Trainer, "_after_step", stop)
     with pytest.raises(Stop):
-        pretrain(method, pictures, tmp_path / "run", set={"checkpoint.every_steps": 7})
+        pretrain(method, pictures, tmp_path / "run", set={"checkpoint.every_steps": 6})
     monkeypatch.setattr(Trainer, "_after_step", original)
     steps: list[int] = []
     train = Trainer.train
     monkeypatch.setattr(Trainer, "train", lambda self: (steps.append(self.step), train(self)))
-    assert pretrain(method, pictures, tmp_path / "run", resume=True, set={"checkpoint.every_steps": 7}) == whole
-    assert steps == [7]
+    assert pretrain(method, pictures, tmp_path / "run", resume=True, set={"checkpoint.every_steps": 6}) == whole
+    assert steps == [6]
 
 
 @pytest.mark.parametrize("method", TRAINED)
 def test_the_loss_falls(method: str) -> None:
     """Thirty steps on one batch: every method can fit what it is asked, on backbone and head alike."""
     made = small_objective(method, dtype=torch.float32)
-    optimizer = torch.optim.Adam(made.parameters(), 1e-3)
+    optimizer = torch.optim.Adam(made.parameters(), 3e-3)
     losses = [step(made, optimizer, 0) for _ in range(30)]
     assert losses[-1] < 0.97 * losses[0]
 
