@@ -16,7 +16,6 @@ texts are arrays of unicode. Images are (S, S, 3) uint8 as people see them: not 
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relatum.errors import RelatumError
+from relatum.files import write_atomically
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -221,12 +221,11 @@ def _texts(texts: Sequence[str] | None) -> NDArray[np.str_]:
 
 
 def _write(run: str | Path, stem: str, **arrays: NDArray[Any]) -> Path:
-    """Write through a temporary file: a reader never sees half of one."""
-    folder = Path(run) / "artifacts"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}.npz"
-    temporary = folder / f".{stem}.{os.getpid()}.tmp"
-    with temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
+    path = Path(run) / "artifacts" / f"{stem}.npz"
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a name, numpy would append .npz to it
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+    write_atomically(path, write)
     return path
