@@ -76,25 +76,53 @@ def blobs(n: int, side: int = 32, seed: int = 0) -> NDArray[np.uint8]:
 class RunMaker:
     """Writes a run folder piece by piece; `full` writes all of it."""
 
-    def __init__(self, folder: Path, *, method: str = "relational", dataset: str = "cifar10", backbone: str = "conv4", seed: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        method: str = "relational",
+        dataset: str = "cifar10",
+        backbone: str = "conv4",
+        seed: int = 0,
+    ) -> None:
         self.folder, self.method, self.dataset, self.backbone = folder, method, dataset, backbone
         self.rng = np.random.default_rng(seed)
         self.seed = seed
         folder.mkdir(parents=True, exist_ok=True)
 
-    def full(self, images: NDArray[np.uint8], labels: NDArray[np.int64] | None, *, names: Any = None, classes: Any = CLASSES) -> Path:
+    def full(
+        self, images: NDArray[np.uint8], labels: NDArray[np.int64] | None, *, names: Any = None, classes: Any = CLASSES
+    ) -> Path:
         self.recipe().info(classes=list(classes) if labels is not None else []).metrics()
         self.views(images).pairs(images)
         self.tsne(images, labels, names=names, classes=classes).retrieval(images, labels, names=names, classes=classes)
         if labels is not None:
-            self.evaluation("linear", accuracy=61.03 + self.seed, settings={"epochs": 100, "lr": 0.001, "batch_size": 128, "seed": 1, "batch_norm": "eval", "reported": "last epoch"})
+            self.evaluation(
+                "linear",
+                accuracy=61.03 + self.seed,
+                settings={
+                    "epochs": 100,
+                    "lr": 0.001,
+                    "batch_size": 128,
+                    "seed": 1,
+                    "batch_norm": "eval",
+                    "reported": "last epoch",
+                },
+            )
             self.evaluation("knn", accuracy=55.4, settings={"k": 20, "temperature": 0.07, "metric": "cosine"})
             self.evaluation("linear", dataset="cifar100", accuracy=31.7, settings={"epochs": 100, "lr": 0.001})
             self.matrices(len(classes), classes)
         return self.folder
 
     def recipe(self, *, epochs: int = 200, views: int = 32, version: str = __version__) -> RunMaker:
-        text = RECIPE.format(version=version, method=self.method, dataset=self.dataset, backbone=self.backbone, epochs=epochs, views=views)
+        text = RECIPE.format(
+            version=version,
+            method=self.method,
+            dataset=self.dataset,
+            backbone=self.backbone,
+            epochs=epochs,
+            views=views,
+        )
         (self.folder / "recipe.toml").write_text(text, "utf-8")
         return self
 
@@ -113,9 +141,19 @@ class RunMaker:
         for step in np.unique(np.linspace(1, steps, logged).astype(int)):
             part, noise = step / steps, self.rng.normal(0, 1, 4)
             loss = 0.05 + 0.12 * np.exp(-6 * part) + 0.004 * noise[0] + 0.003 * self.seed
-            row = {"step": int(step), "epoch": int(part * 200) + 1, "loss": loss, "views_per_second": 23000 + 900 * noise[1] - 2000 * self.seed, "lr": 0.001}
+            row = {
+                "step": int(step),
+                "epoch": int(part * 200) + 1,
+                "loss": loss,
+                "views_per_second": 23000 + 900 * noise[1] - 2000 * self.seed,
+                "lr": 0.001,
+            }
             if self.method == "relational":
-                row |= {"accuracy": 0.9 - 0.25 * np.exp(-5 * part), "positive_accuracy": min(1, 0.93 - 0.3 * np.exp(-5 * part) + 0.01 * noise[2]), "negative_accuracy": min(1, 0.87 - 0.2 * np.exp(-5 * part) + 0.01 * noise[3])}
+                row |= {
+                    "accuracy": 0.9 - 0.25 * np.exp(-5 * part),
+                    "positive_accuracy": min(1, 0.93 - 0.3 * np.exp(-5 * part) + 0.01 * noise[2]),
+                    "negative_accuracy": min(1, 0.87 - 0.2 * np.exp(-5 * part) + 0.01 * noise[3]),
+                }
             lines.append(json.dumps(row))
         (self.folder / "metrics.jsonl").write_text("\n".join(lines) + "\n" + extra, "utf-8")
         return self
@@ -135,7 +173,16 @@ class RunMaker:
         artifacts.save_pairs(self.folder, left, right, scores, targets)
         return self
 
-    def tsne(self, images: NDArray[np.uint8], labels: NDArray[np.int64] | None, *, names: Any = None, classes: Any = CLASSES, xy: Any = None, neighbours: Any = None) -> RunMaker:
+    def tsne(
+        self,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.int64] | None,
+        *,
+        names: Any = None,
+        classes: Any = CLASSES,
+        xy: Any = None,
+        neighbours: Any = None,
+    ) -> RunMaker:
         n = len(images)
         group = labels if labels is not None else self.rng.integers(0, 10, n)
         angle = 2 * np.pi * group / max(1, group.max() + 1)
@@ -148,7 +195,15 @@ class RunMaker:
         )  # fmt: skip
         return self
 
-    def retrieval(self, images: NDArray[np.uint8], labels: NDArray[np.int64] | None, *, names: Any = None, classes: Any = CLASSES, near: Any = None) -> RunMaker:
+    def retrieval(
+        self,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.int64] | None,
+        *,
+        names: Any = None,
+        classes: Any = CLASSES,
+        near: Any = None,
+    ) -> RunMaker:
         query = self.rng.permutation(len(images))[:25]
         found = self.rng.integers(0, len(images), (len(query), 10)) if near is None else near[query]
         artifacts.save_retrieval(
@@ -163,11 +218,23 @@ class RunMaker:
             rest = self.rng.dirichlet(np.full(n, 0.6), n) * (1 - hit)
             matrices[f"top{depth}"] = ((rest + hit * np.eye(n)) * 1000 * depth).round().tolist()
         details = {"top10": 55.0, "top100": 42.0, "top1000": 30.0, "matrices": matrices, "classes": list(classes)}
-        return self.evaluation("retrieval", accuracy=55.0, details=details, settings={"queries": 5000, "metric": "euclidean"})
+        return self.evaluation(
+            "retrieval", accuracy=55.0, details=details, settings={"queries": 5000, "metric": "euclidean"}
+        )
 
-    def evaluation(self, protocol: str, *, dataset: str | None = None, split: str = "test", tag: str = "", **fields: Any) -> RunMaker:
+    def evaluation(
+        self, protocol: str, *, dataset: str | None = None, split: str = "test", tag: str = "", **fields: Any
+    ) -> RunMaker:
         dataset = dataset or self.dataset
-        pretrain = {"method": self.method, "backbone": self.backbone, "preset": "paper", "dataset": self.dataset, "epochs": 200, "views": 32, "seed": 1}
+        pretrain = {
+            "method": self.method,
+            "backbone": self.backbone,
+            "preset": "paper",
+            "dataset": self.dataset,
+            "epochs": 200,
+            "views": 32,
+            "seed": 1,
+        }
         result = {
             "protocol": protocol, "dataset": dataset, "split": split, "tag": tag, "accuracy": None, "pretrain": pretrain, "settings": {}, "details": {},
             "n_train": 50000, "n_test": 10000, "version": __version__, "commit": None, "machine": {"cpu": "Some CPU"}, "threads": 2, "seconds": 61.5,

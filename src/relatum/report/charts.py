@@ -1,4 +1,4 @@
-"""Line charts as static SVG: readable axes, one colour per line, drawn once here and alive (values on hover) in page.js.
+"""Line charts as static SVG: readable axes, one colour per line; page.js adds the values on hover.
 
 A long run is cut into at most `BINS` parts; the line is each part's mean, the band behind it spans minimum and maximum.
 """
@@ -35,7 +35,9 @@ class Series:
     dashed: bool = False
 
 
-def series(name: str, colour: int, x: NDArray[np.float64], y: NDArray[np.float64], dashed: bool = False) -> Series | None:
+def series(
+    name: str, colour: int, x: NDArray[np.float64], y: NDArray[np.float64], dashed: bool = False
+) -> Series | None:
     """A line of at most `BINS` points, or None where there is nothing to draw."""
     there = np.isfinite(x) & np.isfinite(y)
     x, y = x[there], y[there]
@@ -59,7 +61,13 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def line_chart(
-    title: str, lines: Sequence[Series], *, x_label: str, unit: str = "", bounds: tuple[float, float] | None = None
+    title: str,
+    lines: Sequence[Series],
+    *,
+    x_label: str,
+    unit: str = "",
+    bounds: tuple[float, float] | None = None,
+    keys: bool = False,
 ) -> tuple[Html, dict[str, Any]]:
     """A chart with its legend and its figures as a table, and the data that hovering needs.
 
@@ -68,6 +76,7 @@ def line_chart(
         lines: at least one.
         x_label: `epoch` or `step`.
         unit: of the values, for the title: `%`.
+        keys: name the lines even where there is only one.
         bounds: the range of the y axis; by default that of the lines, with outliers of the band cut off.
     """
     if bounds is None:
@@ -95,7 +104,7 @@ def line_chart(
         aria_label=_summary(title, lines, x_label),
     )
     heading = el("h3", title, el("span", f" {unit}", class_="unit") if unit else None)
-    legend = el("ul", [_key(s) for s in lines], class_="keys") if len(lines) > 1 else None
+    legend = el("ul", [_key(s) for s in lines], class_="keys") if keys or len(lines) > 1 else None
     figure = el("figure", heading, svg, legend, _figures(lines, x_label), class_="chart")
     plot = [LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM]
     data = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from relatum import __version__
 from relatum.errors import InputError
 from relatum.files import write_text
-from relatum.report import embedding, overview, pictures, retrieval, tables, training
+from relatum.report import embedding, matrices, overview, pictures, retrieval, tables, training
 from relatum.report.markup import Child, Html, el, escape, name_of, script_json
 from relatum.report.page import Page, Paper
 from relatum.report.paper_figures import paper_lookup
@@ -54,7 +54,7 @@ def build(runs: Sequence[Path | str], out: Path | str, *, paper: Paper | None = 
     sections: list[Html | None] = [
         embedding.embedding_map(page),
         retrieval.neighbours(page),
-        retrieval.errors(page),
+        matrices.errors(page),
         training.training(page),
         pictures.views(page),
         pictures.pairs(page),
@@ -102,14 +102,16 @@ def _title(page: Page) -> str:
 def _header(page: Page) -> Html:
     if page.several:
         heading: list[Child] = [f"{len(page.runs)} runs"]
-        words: list[Child] = [name_of(run.name) if i == 0 else [", ", name_of(run.name)] for i, run in enumerate(page.runs)]
+        words: list[Child] = [
+            name_of(run.name) if i == 0 else [", ", name_of(run.name)] for i, run in enumerate(page.runs)
+        ]
     else:
         run = page.runs[0]
         heading, words = [name_of(run.name)], []
         method, backbone, epochs = run.setting("method"), run.setting("backbone.name"), run.setting("train.epochs")
         if method and backbone:
             words = [f"{title(METHODS, method)} with ", name_of(title(BACKBONES, backbone))]
-            words += [" on ", name_of(title(DATASETS, run.dataset))] if run.dataset else []
+            words += [" on ", name_of(title(DATASETS, run.data_name))] if run.data_name else []
             views = run.setting("views.number")
             words += [f", {views} views of each image"] if views and views != 1 else []
             words += [f", {epochs} epochs"] if epochs else []

@@ -12,7 +12,7 @@ from relatum import artifacts
 from relatum.report.markup import Html, clean, el
 from relatum.report.page import Page, note, section, side_by_side
 from relatum.report.runfolder import Run
-from relatum.report.words import count
+from relatum.report.words import count, data_title
 
 MOST_POINTS = 20_000  # of one map: beyond, a fair part of them; keeps the page within its 15 MB
 NONE = 0xFFFFFFFF
@@ -52,7 +52,9 @@ def _map_data(page: Page, run: Run, stem: str, arrays: artifacts.Arrays) -> dict
     span = float((high - low).max()) or 1.0
     centred = (xy[kept] - (low + high) / 2) / span + 0.5
     labels, classes = _groups(arrays.get("labels"), arrays.get("classes"), kept, len(xy))
-    supers, super_names = _groups(arrays.get("super", arrays.get("super_labels")), arrays.get("super_names"), kept, len(xy))
+    supers, super_names = _groups(
+        arrays.get("super", arrays.get("super_labels")), arrays.get("super_names"), kept, len(xy)
+    )
     names = arrays.get("names", np.zeros(0))
     return {
         "title": f"{run.name}: {stem}",
@@ -71,7 +73,9 @@ def _map_data(page: Page, run: Run, stem: str, arrays: artifacts.Arrays) -> dict
     }
 
 
-def _groups(numbers: NDArray[Any] | None, names: NDArray[Any] | None, kept: NDArray[Any], n: int) -> tuple[NDArray[Any], list[str]]:
+def _groups(
+    numbers: NDArray[Any] | None, names: NDArray[Any] | None, kept: NDArray[Any], n: int
+) -> tuple[NDArray[Any], list[str]]:
     """Group numbers and names; groups given as texts are numbered, missing ones are `NONE`."""
     nothing: tuple[NDArray[Any], list[str]] = (np.full(len(kept), NONE), [])
     if numbers is None or numbers.shape != (n,):
@@ -108,7 +112,7 @@ def _panel(page: Page, run: Run, data: dict[str, Any]) -> Html:
     number = len(page.data["maps"])
     page.data["maps"].append(data)
     shown = count(data["n"]) + (f" of {count(data['of'])}" if data["of"] != data["n"] else "")
-    heading = page.run_heading(run, el("bdi", data["stem"]), f", {shown} images")
+    heading = page.run_heading(run, el("bdi", data_title(data["stem"])), f", {shown} images")
     tools = [
         el("button", sign, type="button", aria_label=label, title=label, data_do=do)
         for sign, label, do in (("+", "Zoom in", "in"), ("−", "Zoom out", "out"), ("⤢", "Show all", "all"))
@@ -117,28 +121,75 @@ def _panel(page: Page, run: Run, data: dict[str, Any]) -> Html:
     stage = el(
         "div",
         el("canvas", class_="dots", aria_hidden="true"),
-        el("canvas", class_="marks", tabindex="0", role="application", aria_label=f"Map of {shown} images", aria_describedby=help_id),
+        el(
+            "canvas",
+            class_="marks",
+            tabindex="0",
+            role="application",
+            aria_label=f"Map of {shown} images",
+            aria_describedby=help_id,
+        ),
         el("div", tools, class_="map-tools"),
-        el("div", el("canvas", width=96, height=96, aria_hidden="true"), el("p"), el("p", class_="small"), class_="map-card", hidden=True),
+        el(
+            "div",
+            el("canvas", width=96, height=96, aria_hidden="true"),
+            el("p"),
+            el("p", class_="small"),
+            class_="map-card",
+            hidden=True,
+        ),
         class_="map-stage",
     )
     options = [el("option", "class", value="class")] if data["classes"] else []
     options += [el("option", "super-category", value="super")] if data["superNames"] else []
     options += [el("option", "nothing", value="none")]
+    shows = [el("option", "points", value="dots"), el("option", "images", value="images")]
     controls = [
         el("label", "Colour by ", el("select", options, name="colour")),
-        el("label", "Show ", el("select", el("option", "points", value="dots"), el("option", "images", value="images"), name="show")),
-        el("label", "Find ", el("input", type="search", name="find", placeholder="class or file" if data["classes"] else "file", autocomplete="off")),
+        # Points of one colour say little: without classes the images themselves are shown first.
+        el("label", "Show ", el("select", shows if data["classes"] else shows[::-1], name="show")),
+        el(
+            "label",
+            "Find ",
+            el(
+                "input",
+                type="search",
+                name="find",
+                placeholder="class or file" if data["classes"] else "file",
+                autocomplete="off",
+            ),
+        ),
     ]
     side = el(
         "div",
         el("div", controls, class_="map-controls"),
         el("ul", class_="legend", aria_label="Groups: choose some to see only them"),
-        el("div", el("p", "Choose a point to see its nearest images.", class_="small"), class_="chosen", aria_live="polite"),
+        el(
+            "div",
+            el("p", "Choose a point to see its nearest images.", class_="small"),
+            class_="chosen",
+            aria_live="polite",
+        ),
         class_="map-side",
     )
-    words = "Drag to move; click the map, then scroll to zoom. With the keyboard: arrows go from image to image, Enter chooses, + − 0 zoom, Shift and arrows move, Escape leaves."
+    words = (
+        "Drag to move; click the map, then scroll to zoom. With the keyboard: arrows go from image to image, Enter "
+        "chooses, + − 0 zoom, Shift and arrows move, Escape leaves."
+    )
     help_text = el("p", words, id=help_id, class_="small map-help")
-    unlabelled = None if data["classes"] else el("p", "These images have no labels: no colours of classes, file names instead.", class_="note")
+    unlabelled = (
+        None
+        if data["classes"]
+        else el("p", "These images have no labels: no colours of classes, file names instead.", class_="note")
+    )
     without = el("noscript", el("p", "The map needs JavaScript.", class_="note"))
-    return el("article", heading, unlabelled, without, el("div", stage, side, class_="map-box"), help_text, class_="panel map", data_map=str(number))
+    return el(
+        "article",
+        without,
+        heading,
+        unlabelled,
+        el("div", stage, side, class_="map-box"),
+        help_text,
+        class_="panel map",
+        data_map=str(number),
+    )

@@ -6,7 +6,8 @@
 const NONE = 0xffffffff, CELLS = 128;
 
 function unpack(text, Kind) {
-  const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+  const raw = atob(text), bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
   return new Kind(bytes.buffer);
 }
 
@@ -187,8 +188,9 @@ class EmbeddingMap {
     for (const i of nearest.values()) {
       const x = Math.floor(this.x[i] / cell) * side + this.view.x, y = Math.floor(this.y[i] / cell) * side + this.view.y;
       context.fillStyle = this.colours[this.group[i]];
-      context.fillRect(x + 0.5, y + 0.5, side - 1, side - 1);
-      atlas.draw(context, this.tiles[i], x + 2.5, y + 2.5, side - 5);
+      if (this.colours.length > 1) context.fillRect(x + 0.5, y + 0.5, side - 1, side - 1);
+      const frame = this.colours.length > 1 ? 2.5 : 0.5;
+      atlas.draw(context, this.tiles[i], x + frame, y + frame, side - 2 * frame);
     }
     this.mosaic = nearest;
   }

@@ -1,7 +1,7 @@
 """HTML that is safe by construction: everything is text and is escaped, except what `el` itself made.
 
-There is no template language and no place where a name from a folder or a file meets markup unescaped: a child that is a
-plain `str` is escaped, a child that is `Html` was built here.
+There is no template language and no place where a name from a folder or a file meets markup unescaped: a child that
+is a plain `str` is escaped, a child that is `Html` was built here.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ VOID = frozenset(("br", "img", "input", "meta", "link", "hr", "col"))
 Child = Union["Html", str, int, float, None, Iterable["Child"]]
 
 # Control characters would be invalid in HTML (NUL) or invisible: their pictures from U+2400 are neither.
-_PICTURES = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421}
-_LONE_SURROGATES = re.compile("[\ud800-\udfff]")
+_PICTURES = {code: 0x2400 + code for code in range(32)} | {0x7F: 0x2421, 0x2028: 0x2424, 0x2029: 0x2424}
+# Undecodable bytes of file names, and marks that reverse text (`\u202egnp.exe` would read as `exe.png`).
+_NOT_SHOWN = re.compile("[\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
 
 
 class Html(str):
@@ -27,8 +28,8 @@ class Html(str):
 
 
 def clean(text: object) -> str:
-    """A name as text that can be shown: control characters as pictures, undecodable bytes of file names as U+FFFD."""
-    return _LONE_SURROGATES.sub("\ufffd", str(text).translate(_PICTURES))
+    """A name as text that can be shown: control characters as pictures, what cannot or must not be shown as U+FFFD."""
+    return _NOT_SHOWN.sub("\ufffd", str(text).translate(_PICTURES))
 
 
 def escape(child: Child) -> str:
@@ -43,7 +44,7 @@ def escape(child: Child) -> str:
 
 
 def el(tag: str, *children: Child, **attributes: Any) -> Html:
-    """An element. `class_` is class, `aria_label` is aria-label; None and False leave an attribute out, True leaves it bare."""
+    """An element. `aria_label` is aria-label, `class_` class; None and False leave an attribute out, True leaves it bare."""
     text = [tag]
     for name, value in attributes.items():
         if value is None or value is False:

@@ -7,7 +7,17 @@ from typing import Any
 
 from relatum.report.page import Paper
 
-TABLES = ("linear-evaluation", "main", "grain", "domain-transfer", "backbones-linear", "backbones-grain", "backbones-transfer", "slimagenet", "finetune")
+TABLES = (
+    "linear-evaluation",
+    "main",
+    "grain",
+    "domain-transfer",
+    "backbones-linear",
+    "backbones-grain",
+    "backbones-transfer",
+    "slimagenet",
+    "finetune",
+)
 KEYS = ("method", "backbone", "protocol", "pretrain", "dataset")
 
 

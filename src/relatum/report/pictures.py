@@ -1,4 +1,4 @@
-"""What the learner saw and what it was asked: sheets of views, and the pairs its relation head is surest of or confused by."""
+"""What the learner saw and what it was asked: sheets of views, and pairs that its relation head is sure of or confused by."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def _view_sheet(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
         sheet = [picture(view, "", 52) for view in shown]
         first = picture(originals[i], f"{name}, as it is", 108, class_="original")
         group = el("div", sheet, role="img", aria_label=f"{len(shown)} views of {name}", class_="tiles")
-        rows.append(el("div", el("figure", first, el("figcaption", name_of(name)), class_="subject"), group, class_="view-row"))
+        rows.append(
+            el("div", el("figure", first, el("figcaption", name_of(name)), class_="subject"), group, class_="view-row")
+        )
     k = made.shape[1]
     more = f"K = {k}" + (f", the first {MOST_VIEWS} shown" if k > MOST_VIEWS else "")
     policy = run.setting("views.policy")
@@ -86,7 +88,7 @@ def _why_no_pairs(run: Run) -> str:
     method = run.setting("method")
     if method is not None and method != "relational":
         return "No pairs: only relational reasoning has a head that scores them."
-    return "No pairs: this run kept none (artifacts/pairs.npz is missing or cannot be read); it is written when training finishes."
+    return "No pairs: this run kept none; artifacts/pairs.npz, written when training finishes, is missing or cannot be read."
 
 
 def _pair_panel(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
@@ -94,7 +96,10 @@ def _pair_panel(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
     group = arrays.get("group")
     if group is None or len(group) != len(scores):
         chosen, group = artifacts.select_pairs(scores, targets)
-        arrays = {k: v[chosen] if k in ("left", "right", "left_names", "right_names") and len(v) else v for k, v in arrays.items()}
+        arrays = {
+            k: v[chosen] if k in ("left", "right", "left_names", "right_names") and len(v) else v
+            for k, v in arrays.items()
+        }
         scores = scores[chosen]
     blocks: list[Child] = []
     for number, key in enumerate(artifacts.PAIR_GROUPS):
@@ -102,7 +107,15 @@ def _pair_panel(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
         there = np.flatnonzero(group == number)
         if len(there):
             items = [_pair(arrays, int(i), float(scores[i]), key) for i in there]
-            blocks.append(el("div", el("h4", title), el("p", words, class_="small"), el("ul", items, class_="pairs"), class_="pair-group"))
+            blocks.append(
+                el(
+                    "div",
+                    el("h4", title),
+                    el("p", words, class_="small"),
+                    el("ul", items, class_="pairs"),
+                    class_="pair-group",
+                )
+            )
     histogram = arrays.get("histogram")
     spread = _histogram(histogram) if histogram is not None and histogram.ndim == 2 and histogram.sum() else None
     return el("article", page.run_heading(run), el("div", blocks, class_="pair-groups"), spread, class_="panel")
@@ -111,7 +124,10 @@ def _pair_panel(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
 def _pair(arrays: artifacts.Arrays, i: int, score: float, key: str) -> Html:
     names = [str(arrays[side][i]) if len(arrays.get(side, ())) > i else "" for side in ("left_names", "right_names")]
     alts = [f"view of {name}" if name else "view" for name in names]
-    both = [picture(arrays[side][i], alt, 64, title=name or None) for side, alt, name in zip(("left", "right"), alts, names, strict=True)]
+    both = [
+        picture(arrays[side][i], alt, 64, title=name or None)
+        for side, alt, name in zip(("left", "right"), alts, names, strict=True)
+    ]
     right = key.startswith("sure")
     label = el("b", f"{score:.3f}")
     return el("li", el("span", both, class_="pair hit" if right else "pair miss"), label)
@@ -127,11 +143,31 @@ def _histogram(counts: NDArray[np.int64]) -> Html:
         for i, share in enumerate(shares[kind]):
             tall = float(share) / top * (height - 24)
             x, y = i * step + 1 + kind * step / 2, height - 18 - tall
-            bars.append(el("rect", class_=class_, x=f"{x:.1f}", y=f"{y:.1f}", width=f"{step / 2 - 1:.1f}", height=f"{tall:.1f}"))
-    axis = [el("text", t, x=x, y=height - 3, class_="tick", text_anchor=a) for t, x, a in (("0", 2, "start"), ("0.5", width / 2, "middle"), ("1", width - 2, "end"))]
+            bars.append(
+                el("rect", class_=class_, x=f"{x:.1f}", y=f"{y:.1f}", width=f"{step / 2 - 1:.1f}", height=f"{tall:.1f}")
+            )
+    axis = [
+        el("text", t, x=x, y=height - 3, class_="tick", text_anchor=a)
+        for t, x, a in (("0", 2, "start"), ("0.5", width / 2, "middle"), ("1", width - 2, "end"))
+    ]
     half = counts.shape[1] // 2
     sure = [100 * float(shares[0, :half].sum()), 100 * float(shares[1, half:].sum())]
-    words = f"{counts[0].sum():,} pairs of two images, {sure[0]:.1f} % scored below ½; {counts[1].sum():,} pairs of one image, {sure[1]:.1f} % above."
-    svg = el("svg", bars, axis, viewBox=f"0 0 {width} {height}", role="img", aria_label=f"Histogram of relation scores: {words}")
-    keys = el("ul", el("li", el("i", style="--c:var(--miss)"), "two images"), el("li", el("i", style="--c:var(--hit)"), "one image"), class_="keys")
+    words = (
+        f"{counts[0].sum():,} pairs of two images, {sure[0]:.1f} % scored below ½; "
+        f"{counts[1].sum():,} pairs of one image, {sure[1]:.1f} % above."
+    )
+    svg = el(
+        "svg",
+        bars,
+        axis,
+        viewBox=f"0 0 {width} {height}",
+        role="img",
+        aria_label=f"Histogram of relation scores: {words}",
+    )
+    keys = el(
+        "ul",
+        el("li", el("i", style="--c:var(--miss)"), "two images"),
+        el("li", el("i", style="--c:var(--hit)"), "one image"),
+        class_="keys",
+    )
     return el("figure", el("h4", "All scores"), svg, keys, el("figcaption", words), class_="histogram")

@@ -1,7 +1,7 @@
 """Read a run folder forgivingly: take what there is, and keep a note of what is missing or cannot be read.
 
-Nothing here trusts a file: a run may be half written, of another version, edited by hand, or copied in part. The recipe is
-read as plain tables and not as a `Recipe`, which would refuse a key that it does not know.
+Nothing here trusts a file: a run may be half written, of another version, edited by hand, or copied in part. The recipe
+is read as plain tables and not as a `Recipe`, which would refuse a key that it does not know.
 """
 
 from __future__ import annotations
@@ -60,7 +60,12 @@ class Run:
             value = value.get(part) if isinstance(value, dict) else None
         if value is not None and value != "":
             return value
-        recorded = {"data.name": "dataset", "backbone.name": "backbone", "views.number": "views", "train.epochs": "epochs"}
+        recorded = {
+            "data.name": "dataset",
+            "backbone.name": "backbone",
+            "views.number": "views",
+            "train.epochs": "epochs",
+        }
         for evaluation in self.evaluations:
             found = evaluation["pretrain"].get(recorded.get(key, key))
             if found is not None:
@@ -68,10 +73,14 @@ class Run:
         return default
 
     @property
+    def data_name(self) -> str:
+        """What was trained on, for people: a dataset's name, or a folder's without the path to it."""
+        return re.split(r"[/\\]", str(self.setting("data.name", "")).rstrip("/\\"))[-1]
+
+    @property
     def dataset(self) -> str:
-        """What was trained on as result files name it: a dataset's name, or a folder's last part."""
-        last = re.split(r"[/\\]", str(self.setting("data.name", "")).rstrip("/\\"))[-1]
-        return re.sub(r"[^\w.-]+", "-", last)
+        """What was trained on as result files name it."""
+        return re.sub(r"[^\w.]+", "-", self.data_name).strip("-.")
 
     @property
     def unlabelled(self) -> bool:
@@ -110,8 +119,12 @@ def read_run(folder: Path, name: str | None = None) -> Run:
     """Read one run folder; anything but a missing or foreign folder becomes a note."""
     if not folder.is_dir():
         raise InputError(f"no run at {folder}; name the folder that `relatum pretrain --out` wrote.")
-    if not any((folder / part).exists() for part in ("run.json", "recipe.toml", "metrics.jsonl", "evaluations", "artifacts")):
-        raise InputError(f"{folder} is not a run folder: it has no recipe.toml, run.json, metrics.jsonl or evaluations.")
+    if not any(
+        (folder / part).exists() for part in ("run.json", "recipe.toml", "metrics.jsonl", "evaluations", "artifacts")
+    ):
+        raise InputError(
+            f"{folder} is not a run folder: it has no recipe.toml, run.json, metrics.jsonl or evaluations."
+        )
     run = Run(folder, name or folder.name)
     run.info = _read_info(run)
     _read_recipe(run)

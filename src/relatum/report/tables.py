@@ -1,4 +1,4 @@
-"""The numbers in full: every evaluation with its protocol, the recipe, the machine, and files that could not be read."""
+"""The numbers in full: every evaluation with its protocol, the recipe, and files that could not be read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,20 @@ def evaluations(page: Page) -> Html:
     rows, words = [], []
     for run in page.runs:
         if not run.evaluations:
-            words.append(note(page, run, "No evaluations: this run has no result file. `relatum evaluate linear RUN --data DATA` writes one."))
+            words.append(
+                note(
+                    page,
+                    run,
+                    "No evaluations: this run has no result file yet. `relatum evaluate linear RUN --data DATA` writes one.",
+                )
+            )
         rows += [_row(page, run, e) for e in sorted(run.evaluations, key=_rank)]
     if not rows:
         return section("evaluations", "All evaluations", words)
     titles = (["Run"] if page.several else []) + ["Protocol", "Data", "Score", "Images", "Took", "Protocol in full"]
-    head = el("tr", [el("th", t, scope="col", class_="num" if t in ("Score", "Images", "Took") else None) for t in titles])
+    head = el(
+        "tr", [el("th", t, scope="col", class_="num" if t in ("Score", "Images", "Took") else None) for t in titles]
+    )
     table = el("table", el("thead", head), el("tbody", rows), class_="results")
     return section("evaluations", "All evaluations", words, el("div", table, class_="scroll"))
 
@@ -72,13 +80,31 @@ def _protocol(e: Table) -> Html:
     shown = {key: e[key] for key in ("settings", "pretrain") if e[key]}
     shown |= {key: e[key] for key in ("version", "commit", "machine", "threads") if e.get(key) not in (None, "", {})}
     lines = [el("div", el("dt", key), el("dd", name_of(value))) for key, value in _flat(shown)]
-    return el("details", el("summary", _brief(e)), el("dl", lines, class_="flat"), el("p", el("code", e["file"]), class_="small"))
+    return el(
+        "details",
+        el("summary", _brief(e)),
+        el("dl", lines, class_="flat"),
+        el("p", el("code", e["file"]), class_="small"),
+    )
 
 
 def _brief(e: Table) -> str:
     """The settings that one asks for first."""
-    wanted = ("epochs", "lr", "learning_rate", "batch_size", "k", "temperature", "metric", "queries", "perplexity", "seed")
-    words = [f"{key.replace('_', ' ')} {_value(e['settings'][key])}" for key in wanted if e["settings"].get(key) is not None]
+    wanted = (
+        "epochs",
+        "lr",
+        "learning_rate",
+        "batch_size",
+        "k",
+        "temperature",
+        "metric",
+        "queries",
+        "perplexity",
+        "seed",
+    )
+    words = [
+        f"{key.replace('_', ' ')} {_value(e['settings'][key])}" for key in wanted if e["settings"].get(key) is not None
+    ]
     return ", ".join(words[:4]) or "settings"
 
 
@@ -115,10 +141,23 @@ def recipes(page: Page) -> Html:
         versions = run.info.get("versions")
         with_what = None
         if isinstance(versions, Mapping) and versions:
-            with_what = el("p", "With ", ", ".join(f"{name} {version}" for name, version in versions.items()), ".", class_="small")
+            with_what = el(
+                "p", "With ", ", ".join(f"{name} {version}" for name, version in versions.items()), ".", class_="small"
+            )
         summary = el("summary", "Recipe", [" of ", name_of(run.name)] if page.several else None)
-        blocks.append(el("details", summary, started, el("pre", el("code", run.recipe_text.strip()), tabindex="0"), with_what, data_print=True))
-    return section("recipe", "Recipe", blocks, lead="Every setting, with every default and every automatic choice written out.")
+        blocks.append(
+            el(
+                "details",
+                summary,
+                started,
+                el("pre", el("code", run.recipe_text.strip()), tabindex="0"),
+                with_what,
+                data_print=True,
+            )
+        )
+    return section(
+        "recipe", "Recipe", blocks, lead="Every setting, with every default and every automatic choice written out."
+    )
 
 
 def skipped(page: Page) -> Html | None:
@@ -131,13 +170,31 @@ def skipped(page: Page) -> Html | None:
             blocks.append(_skipped_of(page, run, items))
     if not blocks:
         return None
-    return section("skipped", "Files left out", blocks, lead="These files of the training folder could not be read and were not learned from.")
+    return section(
+        "skipped",
+        "Files left out",
+        blocks,
+        lead="These files of the training folder could not be read and were not learned from.",
+    )
 
 
 def _skipped_of(page: Page, run: Run, items: list[Mapping[str, Any]]) -> Html:
-    rows = [el("tr", el("td", name_of(s.get("path", "?"))), el("td", str(s.get("reason", "")))) for s in items[:MOST_SKIPPED]]
+    rows = [
+        el("tr", el("td", name_of(s.get("path", "?"))), el("td", str(s.get("reason", ""))))
+        for s in items[:MOST_SKIPPED]
+    ]
     head = el("tr", el("th", "File", scope="col"), el("th", "Why", scope="col"))
-    more = el("p", f"… and {count(len(items) - MOST_SKIPPED)} more, all in run.json.", class_="small") if len(items) > MOST_SKIPPED else None
+    more = (
+        el("p", f"… and {count(len(items) - MOST_SKIPPED)} more, all in run.json.", class_="small")
+        if len(items) > MOST_SKIPPED
+        else None
+    )
     table = el("div", el("table", el("thead", head), el("tbody", rows), class_="results"), class_="scroll")
     files = "1 file" if len(items) == 1 else f"{count(len(items))} files"
-    return el("details", el("summary", files, [" of ", name_of(run.name)] if page.several else None), table, more, open=len(items) <= 20)
+    return el(
+        "details",
+        el("summary", files, [" of ", name_of(run.name)] if page.several else None),
+        table,
+        more,
+        open=len(items) <= 20,
+    )

@@ -37,10 +37,12 @@ def training(page: Page) -> Html:
         title = "Accuracy on pairs" if len(names) > 1 else TITLES.get(names[0], names[0].replace("_", " "))
         unit = "%" if "accuracy" in names[0] else ""
         bounds = (0.0, max(float(line.y.max()) for line in lines)) if names[0] == "views_per_second" else None
-        figure, data = line_chart(title, lines, x_label=x_label, unit=unit, bounds=bounds)
+        figure, data = line_chart(title, lines, x_label=x_label, unit=unit, bounds=bounds, keys=page.several)
         charts.append(figure)
         page.data["charts"].append(data)
-    lead = "Lines are means of the logged steps; the bands behind them span the lowest to the highest." if charts else None
+    lead = (
+        "Lines are means of the logged steps; the bands behind them span the lowest to the highest." if charts else None
+    )
     return section("training", "Training", words, el("div", charts, class_="charts") if charts else None, lead=lead)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 METHODS = {
     "relational": "Relational reasoning",
@@ -46,6 +46,14 @@ def title(table: Mapping[str, str], name: Any) -> str:
     return table.get(str(name), str(name))
 
 
+def data_title(stem: str) -> str:
+    """`cifar10-test` as `CIFAR-10, test`; folders stay as they are."""
+    for name in sorted(DATASETS, key=len, reverse=True):
+        if stem.startswith(f"{name}-"):
+            return f"{DATASETS[name]}, {stem[len(name) + 1 :]}"
+    return stem
+
+
 def duration(seconds: Any) -> str | None:
     """`2 h 5 min`, `3 min 20 s`, `4.2 s`; None where it is not known."""
     if not number(seconds) or seconds < 0:
@@ -63,7 +71,7 @@ def duration(seconds: Any) -> str | None:
     return f"{hours // 24} d {hours % 24} h"
 
 
-def number(value: Any) -> bool:
+def number(value: Any) -> TypeGuard[float]:
     """Whether it is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
