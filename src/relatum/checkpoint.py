@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +39,9 @@ def load(path: Path) -> State:
         InputError: the file is missing, damaged, or holds more than tensors and plain values.
     """
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's advice on other pickles; the error below says all
+            state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"no checkpoint at {path}.") from None
     except pickle.UnpicklingError:
@@ -110,9 +113,15 @@ def read_backbone(source: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]
     if isinstance(state.get("objective"), dict):
         return backbone_state(state["objective"]), state["info"]
     weights = state.get("backbone", state)  # the authors' checkpoints keep the backbone under that name
-    if not all(isinstance(value, Tensor) for value in weights.values()):
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
         raise InputError(f"{path} holds no backbone weights.")
-    return dict(weights), {}
+    return _plain_names(weights), {}
+
+
+def _plain_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Names as the ecosystem's backbones have them: without a data-parallel prefix and without a classifier."""
+    names = {name: name.removeprefix("module.") for name in weights}
+    return {names[name]: value for name, value in weights.items() if not names[name].startswith("fc.")}
 
 
 def backbone_state(objective: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -105,10 +105,10 @@ class Trainer:
 
     def train(self) -> None:
         """Run all steps that are left; afterwards the run folder holds the finished weights."""
-        metrics = MetricsWriter(self.folder.metrics, self.step) if self.fabric.is_global_zero else None
         ahead = self.recipe.run.prefetch == "on"
         self.objective.train()
-        with _signals() as stopped, self.display.training(self.total, self.step):
+        log = closing(MetricsWriter(self.folder.metrics, self.step)) if self.fabric.is_global_zero else nullcontext()
+        with log as metrics, _signals() as stopped, self.display.training(self.total, self.step):
             self._clock = time.monotonic()
             for batch in batches(self.maker, self.step, self.total, ahead=ahead):
                 if self.step % self.maker.steps_per_epoch == 0:
@@ -121,8 +121,6 @@ class Trainer:
                 if stopped:
                     self.save(metrics)
                     raise Interrupted(stopped[0], f"stopped at step {self.step} of {self.total}; --resume continues.")
-        if metrics is not None:
-            metrics.close()
 
     def train_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Forward, backward, update. No value is copied to the host here."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,12 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON document atomically; numbers that JSON does not know are refused."""
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def file_safe(name: str) -> str:
+    """A dataset's or folder's name as part of a file name: its last part, with anything unusual made a hyphen."""
+    last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
+    return re.sub(r"[^\w.]+", "-", last).strip("-.") or "data"
 
 
 def _umask() -> int:

@@ -51,6 +51,8 @@ class BatchMaker:
         full, rest = divmod(len(images), recipe.train.batch_size)
         self.dropped = rest if 0 < rest < min_images * world else 0
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)
+        self.side = recipe.data.side or images.side
+        self.mean, self.std = recipe.data.mean or images.mean, recipe.data.std or images.std
         self._order = lru_cache(maxsize=2)(self._make_order)
         self._resident = self._move_images() if self.device.type == "cuda" else None
 
@@ -69,7 +71,7 @@ class BatchMaker:
             height=self.images.images.shape[1],
             width=self.images.images.shape[2],
             pad=recipe.data.pad or 0,
-            side=recipe.data.side or self.images.side,
+            side=self.side,
         )
         mixed = self.labels if self.mix_sources else None
         source_KM = sources(indices, labels=mixed, seed=recipe.seed, epoch=epoch, views=recipe.views.number)
@@ -85,14 +87,18 @@ class BatchMaker:
             step=step,
         )
 
+    def names(self, indices: NDArray[np.int64]) -> list[str]:
+        """A name per image for people: its file; empty where images have none. Labels are not looked at."""
+        return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
+
     def _views(self, source: NDArray[np.int64], params: views.ViewParams) -> torch.Tensor:
         made: torch.Tensor = views.make_views(
             self.images.images if self._resident is None else self._resident,
             source,
             params,
-            side=self.recipe.data.side or self.images.side,
-            mean=self.recipe.data.mean or self.images.mean,
-            std=self.recipe.data.std or self.images.std,
+            side=self.side,
+            mean=self.mean,
+            std=self.std,
             backend=self.recipe.run.kernels if self._resident is None else "torch",
         )
         return made.to(self.device, non_blocking=True)

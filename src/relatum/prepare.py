@@ -134,11 +134,6 @@ def find_device(wanted: str) -> str:
     return wanted
 
 
-def find_threads() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _machine(recipe: Recipe) -> Values:
     """The `run` section, resolved."""
     device = find_device(recipe.run.device)
@@ -153,7 +148,7 @@ def _machine(recipe: Recipe) -> Values:
     prefetch = recipe.run.prefetch
     if prefetch == "auto":  # on a CPU the views would only take the cores that the network works on
         prefetch = "off" if device == "cpu" else "on"
-    threads = recipe.run.threads or find_threads()
+    threads = recipe.run.threads or torch.get_num_threads()  # the cores there are, or $OMP_NUM_THREADS
     return {
         "run.device": device,
         "run.compile": compile,

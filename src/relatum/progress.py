@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -90,3 +90,34 @@ class Display:
         elif time.monotonic() - self._line > _LINE_SECONDS:
             self._line = time.monotonic()
             self.say(f"step {step}/{self._total}  epoch {row['epoch']}  {figures}")
+
+
+@contextmanager
+def bar(text: str, total: int, *, show: bool = True, patience: float = 2.0) -> Iterator[Callable[..., None]]:
+    """Yield `advance(steps=1, note="")`; the bar appears after `patience` seconds, and only on a terminal.
+
+    Args:
+        text: what is going on.
+        total: the number of steps.
+        show: False for none at all.
+        patience: seconds before the bar appears: what is done sooner needs none.
+    """
+    console = Console(stderr=True, quiet=not show)
+    left, note = TextColumn("left"), TextColumn("{task.fields[note]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left, TimeRemainingColumn(), note)
+    drawn = Progress(*columns, console=console, transient=True)
+    task = drawn.add_task(text, total=total, note="")
+    begun, started = time.monotonic(), False
+
+    def advance(steps: int = 1, note: str = "") -> None:
+        nonlocal started
+        drawn.update(task, advance=steps, note=note)
+        if not started and show and console.is_terminal and time.monotonic() - begun > patience:
+            drawn.start()
+            started = True
+
+    try:
+        yield advance
+    finally:
+        if started:
+            drawn.stop()

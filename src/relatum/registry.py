@@ -62,6 +62,8 @@ class DeepInfoMaxOptions:
     beta: float = setting(1.0, "weight of the local objective", ge=0)
     gamma: float = setting(0.1, "weight of the prior", ge=0)
     adversarial: bool = setting(True, "an adversarial prior; false minimises the discriminator's own loss (the authors' code)")
+    hidden: int = setting(256, "channels of the local discriminator", ge=1)
+    locations: int | None = setting(None, "random places of the map that a step compares; by default all of them", ge=1)
 
 
 @dataclass(frozen=True)

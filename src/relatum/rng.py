@@ -17,7 +17,7 @@ _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 
 # What a draw is for: the first integer of every name, so that no two purposes share numbers.
-ORDER, VIEW, NEGATIVE, SUBSET, WEIGHTS, CLUSTER, SOURCE, QUERY, PROBE, SHAPES = range(10)
+ORDER, VIEW, NEGATIVE, SUBSET, WEIGHTS, CLUSTER, SOURCE, QUERY, PROBE, SHAPES, PRIOR = range(11)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -45,7 +45,7 @@ def bits(keys: NDArray[np.uint64], draws: ArrayLike) -> NDArray[np.uint64]:
 
 
 def uniform(keys: NDArray[np.uint64], draws: ArrayLike) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) with 53 random bits, of shape keys.shape + draws.shape."""
+    """Uniform numbers in [0, 1) with 53 random bits; a new last axis of `keys` runs over `draws`."""
     return (bits(keys, draws) >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 

@@ -1,7 +1,8 @@
 """Folders of the cache that are complete or absent.
 
-An entry is built in a temporary folder beside its place and renamed into it in one step: a process that is killed leaves
-nothing that would be taken for an entry, and of two processes that build the same one, the second uses the first one's.
+An entry is built in a temporary folder beside its place and renamed into it in one step: a process that is killed
+leaves nothing that would be taken for an entry, and of two processes that build the same one, the second uses the
+first one's.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the layouts of their original python archives; `cifar100-20` is CIFAR-100 with coarse labels."""
+"""CIFAR-10 and CIFAR-100 from their original python archives; `cifar100-20` is CIFAR-100 with its coarse labels."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from relatum.data.paths import locate
 from relatum.errors import InputError
 from relatum.registry import DATASETS
 
-# name: (folder, files of a split, file of names, key of the names, key of the labels)
+# name: (folder, file of names, key of the names, key of the labels)
 _LAYOUT = {
     "cifar10": ("cifar-10-batches-py", "batches.meta", "label_names", "labels"),
     "cifar100": ("cifar-100-python", "meta", "fine_label_names", "fine_labels"),

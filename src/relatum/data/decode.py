@@ -1,16 +1,16 @@
 """One file to one square RGB picture, whatever Pillow can read.
 
-The largest central square of a picture is reduced to `side` pixels with antialiasing (JPEGs by their own decoder first),
-so the shorter side becomes `side` and the ends of the longer one are cut off. A picture that already has that size keeps
-its pixels. EXIF orientation is applied, transparent parts show white, 16-bit values are scaled and not clipped, and of an
-animation the first frame is taken.
+The largest central square of a picture is reduced to `side` pixels with antialiasing (JPEGs by their own decoder
+first), so the shorter side becomes `side` and the ends of the longer one are cut off. A picture that already has that
+size keeps its pixels. EXIF orientation is applied, transparent parts show white, 16-bit values are scaled and not
+clipped, and of an animation the first frame is taken.
 """
 
 from __future__ import annotations
 
-import os
 import stat
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +37,10 @@ def extensions() -> frozenset[str]:
     return frozenset(ending for ending, name in Image.registered_extensions().items() if name in read)
 
 
-def image_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+def image_size(path: Path) -> tuple[int, int] | None:
     """Width and height from a file's header, or None where it cannot be read."""
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
+        if not stat.S_ISREG(path.stat().st_mode):
             return None
         with Image.open(path, formats=formats()) as image:
             return image.size
@@ -48,10 +48,13 @@ def image_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
         return None
 
 
-def decode(path: str | os.PathLike[str], side: int) -> NDArray[np.uint8]:
+def decode(path: Path, side: int) -> NDArray[np.uint8]:
     """The picture in a file as (side, side, 3) uint8; raises whatever Pillow raises on a file that it cannot read."""
-    if not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe would wait for ever
-        raise IsADirectoryError if stat.S_ISDIR(os.stat(path).st_mode) else OSError("not a regular file")
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+        raise IsADirectoryError if stat.S_ISDIR(status.st_mode) else OSError("not a regular file")
+    if not status.st_size:
+        raise OSError("the file is empty")
     with Image.open(path, formats=formats()) as image:
         image.draft(None, (2 * side, 2 * side))  # twice the side: the rest is reduced with antialiasing
         small = _square(_plain(image), side)
@@ -93,8 +96,8 @@ def _plain(image: Image.Image) -> Image.Image:
 def _to_bytes(values: NDArray[np.generic], format: str | None) -> NDArray[np.uint8]:
     """Numbers of more than 8 bits as bytes.
 
-    16-bit pictures are divided by 257, so that 65535 becomes 255. Wider numbers have no agreed white: values that fit in
-    [0, 1] (floats), [0, 255] or [0, 65535] are taken to be of that range, others are stretched from least to greatest.
+    16-bit pictures are divided by 257, so that 65535 becomes 255. Wider numbers have no agreed white: values that fit
+    in [0, 1] (floats), [0, 255] or [0, 65535] are taken to be of that range, others are stretched.
     """
     numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
     low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 0.0)

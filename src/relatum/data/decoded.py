@@ -1,7 +1,7 @@
 """Many files to one memory-mapped array, once: decoded in parallel, streamed into the cache, found again by contents.
 
-An entry holds `images.npy` (N, side, side, 3) and `meta.json` (mean, std, and which files were skipped and why). Threads
-do the decoding, because Pillow releases the interpreter while it decodes and resizes.
+An entry holds `images.npy` (N, side, side, 3) and `meta.json` (mean, std, and which files were skipped and why).
+Threads do the decoding, because Pillow releases the interpreter while it decodes and resizes.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ class Decoded:
     std: RGB
 
 
-def stamp(path: str | os.PathLike[str]) -> Stamp:
+def stamp(path: Path) -> Stamp:
     """What changes when a file does: size, time of its content, time of its record; zeros where there is no file."""
     try:
-        status = os.stat(path)
+        status = path.stat()
         return status.st_size, status.st_mtime_ns, status.st_ctime_ns
     except OSError:
         return 0, 0, 0
@@ -81,7 +81,7 @@ def decode_files(root: Path, files: Sequence[str], side: int, stamps: Sequence[S
         replaces=prefix,
     )
     meta = json.loads((entry / "meta.json").read_text())
-    reasons = {number: why for number, why in meta["skipped"]}
+    reasons = dict(meta["skipped"])
     return Decoded(
         images=np.load(entry / "images.npy", mmap_mode="r"),
         kept=[number for number in range(len(files)) if number not in reasons],
@@ -106,7 +106,7 @@ def _build(work: Path, root: Path, files: Sequence[str], side: int) -> None:
     with (work / "images.npy").open("wb") as out, Bar(f"decoding {root.name or root}", len(files)) as bar:
         start = _header(out, len(files), side)
         for images, failed in _chunks(root, files, side):
-            out.write(images)
+            out.write(images.data)
             pixels = images.reshape(-1, 3).astype(np.int64)  # sums of integers: exact, in any order
             total += pixels.sum(0)
             squares += (pixels**2).sum(0)

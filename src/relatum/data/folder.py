@@ -3,12 +3,12 @@
 What counts: files whose names end as one of the formats that Pillow decodes, at any depth, links followed, each real
 folder once. Names that begin with a dot are left out (`.ipynb_checkpoints`, `._photo.jpg`), other files are ignored.
 
-Labels: where the readable images lie directly in two or more sub-folders and nowhere else, those are the classes, numbered
-in the order of their names. Otherwise the images are unlabelled.
+Labels: where the readable images lie directly in two or more sub-folders and nowhere else, those are the classes,
+numbered in the order of their names. Otherwise the images are unlabelled.
 
-Splits: where the sub-folders that hold images are `train` and at least one of `test`, `val` and `unlabeled` and nothing
-else, each is a split of its own, to which the rule for labels applies in turn; side, mean and standard deviation are
-those of `train`, and so are the classes. Any other folder is all `train`.
+Splits: where the sub-folders that hold images are `train` and at least one of `test`, `val` and `unlabeled` and
+nothing else, each is a split of its own, to which the rule for labels applies in turn; side, mean and standard
+deviation are those of `train`, and so are the classes. Any other folder is all `train`.
 """
 
 from __future__ import annotations
@@ -61,11 +61,13 @@ def scan(root: Path) -> Listing:
     found: dict[str, Stamp] = {}
     skipped: list[Skipped] = []
     _check(root)
-    waiting, links, seen = [""], [], set()
+    waiting: list[str] = [""]
+    links: list[str] = []
+    seen: set[tuple[int, int]] = set()
     while waiting or links:
         folder = waiting.pop() if waiting else links.pop(0)  # links last: a folder is read under its own name
         try:
-            status = os.stat(root / folder)
+            status = (root / folder).stat()
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum.data.spill import take
+
 RGB = tuple[float, float, float]
 
 
@@ -51,17 +53,22 @@ class ImageSet:
 
     @property
     def side(self) -> int:
+        """Pixels of an image's side."""
         return int(self.images.shape[1])
 
     @property
     def num_classes(self) -> int:
+        """How many classes; 0 without labels."""
         return len(self.classes)
 
     def subset(self, indices: NDArray[np.int64]) -> ImageSet:
-        """The images at `indices`, in that order."""
+        """The images at `indices`, in that order.
+
+        A run of neighbours is a view without a copy; a large part of a memory map stays on disk (see `spill`).
+        """
         return replace(
             self,
-            images=self.images[indices],
+            images=take(self.images, np.asarray(indices, np.int64)),
             labels=None if self.labels is None else self.labels[indices],
             files=None if self.files is None else [self.files[int(i)] for i in indices],
         )

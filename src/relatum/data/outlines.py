@@ -1,8 +1,8 @@
-"""The ten outlines of `shapes`, as signed distances: negative inside, in units in which every outline has the area 2."""
+"""The ten outlines of `shapes` as signed distances: negative inside, in units in which each has the area 2."""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +20,19 @@ def _regular(*radii: float, corners: int) -> Points:
 
 
 def _heart() -> Points:
-    t = np.linspace(0, 2 * np.pi, 32, endpoint=False)
+    t = np.linspace(0, 2 * np.pi, 24, endpoint=False)
     return list(
         zip(16 * np.sin(t) ** 3, -(13 * np.cos(t) - 5 * np.cos(2 * t) - 2 * np.cos(3 * t) - np.cos(4 * t)), strict=True)
     )
 
 
 def _moon() -> Points:
-    outer = np.linspace(-2.3, 2.3, 22)  # angles of a circle's arc from one horn to the other, open to the right
+    outer = np.linspace(-2.3, 2.3, 16)  # angles of a circle's arc from one horn to the other, open to the right
     horn_x, horn_y = -np.cos(2.3), np.sin(2.3)
     centre = 0.75
     radius = np.hypot(horn_x - centre, horn_y)
     end = np.arctan2(horn_y, centre - horn_x)
-    inner = np.linspace(end, -end, 14)[1:-1]
+    inner = np.linspace(end, -end, 10)[1:-1]
     arc = [(-np.cos(a), np.sin(a)) for a in outer]
     return arc + [(centre - radius * np.cos(a), radius * np.sin(a)) for a in inner]
 
@@ -66,7 +66,7 @@ _HOLE = 0.55  # of the ring's radius
 OUTLINES: tuple[str, ...] = ("disc", "ring", *_POLYGONS)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _corners(name: str) -> NDArray[np.float32]:
     """The corners of a polygon, its centre of mass at the origin and its area 2."""
     points = np.array(_POLYGONS[name], np.float64)
@@ -75,6 +75,13 @@ def _corners(name: str) -> NDArray[np.float32]:
     area = cross.sum() / 2
     centre = ((points + after) * cross[:, None]).sum(0) / (6 * area)
     return ((points - centre) * np.sqrt(_AREA / abs(area))).astype(np.float32)
+
+
+def extent(name: str) -> float:
+    """How far an outline reaches from its centre."""
+    if name in ("disc", "ring"):
+        return _DISC if name == "disc" else _DISC / float(np.sqrt(1 - _HOLE**2))
+    return float(np.hypot(*_corners(name).T).max())
 
 
 def distance(name: str, x: Field, y: Field) -> Field:

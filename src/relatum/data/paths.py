@@ -1,7 +1,8 @@
 """Where data lies: the root that holds the original archives, and the cache that holds what we decoded or made.
 
-Data root: `--root`, else `$RELATUM_DATA`, else `data` in the user's cache folder. Cache: `$RELATUM_CACHE`, else `relatum`
-in the user's cache folder; where that cannot be written, a folder of the user's own under the system's temporary one.
+Data root: `--root`, else `$RELATUM_DATA`, else `data` in the user's cache folder. Cache: `$RELATUM_CACHE`, else
+`relatum` in the user's cache folder; where that cannot be written, a folder of the user's own under the system's
+temporary one.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def _writable(wanted: Path) -> Path:
         fallback = _temporary()
         why = error.strerror or str(error)
         warnings.warn(
-            f"the cache folder {wanted} cannot be written ({why}); using {fallback}. Set RELATUM_CACHE to choose another.",
+            f"the cache folder {wanted} cannot be written ({why}); using {fallback}. RELATUM_CACHE sets another.",
             stacklevel=3,
         )
         return fallback

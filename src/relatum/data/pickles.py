@@ -1,9 +1,9 @@
 """Reading CIFAR's pickles without executing anything.
 
-A pickle is a program: whoever wrote it chooses what is called. CIFAR's files need plain containers and numpy arrays of
-bytes, so the only names a file may mention are the four that numpy's own pickles mention, and even these are not numpy's:
-they stand for inert records that are made anew for every file and become arrays only after the program has ended, by
-checks of our own. Every other name ends the reading before anything is called.
+A pickle is a program: whoever wrote it chooses what is called. CIFAR's files need plain containers and numpy arrays
+of bytes, so the only names a file may mention are the four that numpy's own pickles mention, and even these are not
+numpy's: they stand for inert records that are made anew for every file and become arrays only after the program has
+ended, by checks of our own. Every other name ends the reading before anything is called.
 """
 
 from __future__ import annotations
@@ -95,9 +95,7 @@ def read(path: Path) -> dict[str, Any]:
             result[name] = _array(value, stand_ins) if isinstance(value, _Record) else value
         return result
     except _Forbidden as error:
-        raise InputError(
-            f"{path} is not a CIFAR file: it asks to load {str(error)!r}. Nothing was executed; get the data again from its own address."
-        ) from None
+        raise InputError(f"{path} is not a CIFAR file: it asks to load {str(error)!r}. Nothing was run.") from None
     except FileNotFoundError:
         raise InputError(f"{path} is missing.") from None
     except OSError as error:

@@ -6,7 +6,15 @@ import time
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 _QUIET_SECONDS = 2.0
 
@@ -25,6 +33,7 @@ class Bar:
         self._what, self._total, self._done, self._bytes = what, total, start, bytes
         self._began = time.monotonic()
         self._progress: Progress | None = None
+        self._task = TaskID(0)
 
     def __enter__(self) -> Bar:
         return self

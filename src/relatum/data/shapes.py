@@ -1,16 +1,17 @@
 """`shapes`: a dataset made in code, so that the whole method can be tried where nothing can be downloaded.
 
 Ten shapes of varying place, size, slant and texture before cluttered backgrounds, upright and lit from above (so that
-predicting a rotation makes sense, as it does for photographs). All ten cover the same area on average and every colour is
-drawn without regard to the class: a learner who looks at colours alone stays at chance. Every picture is a pure function
-of the seed, its split and its number.
+predicting a rotation makes sense, as it does for photographs). All ten cover the same area on average and every
+colour is drawn without regard to the class: a learner who looks at colours alone stays at chance. Every picture is a
+pure function of the seed, its split and its number.
 """
 
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from relatum import rng
 from relatum.data import cache
 from relatum.data.imageset import ImageSet
-from relatum.data.outlines import OUTLINES, distance
+from relatum.data.outlines import OUTLINES, distance, extent
 from relatum.registry import DATASETS
 
 CLASSES = OUTLINES
@@ -26,15 +27,17 @@ SIDE = 32
 SIZES = {"train": 10_000, "test": 2_000}
 _SEED = 2020  # the year of the paper; the dataset is one dataset, not one per run
 _VERSION = 1  # raise it when the same seed gives other pixels
-_CHUNK = 500  # pictures drawn together: arrays of 500 x 1024 float32 stay in the processor's cache
+_CHUNK = 250  # pictures drawn together: arrays of 250 x 1024 float32 stay in the processor's cache
 
 Field = NDArray[np.float32]
 Pixels = NDArray[np.uint8]
 _STROKES, _BLOBS = 4, 4
+_PIXEL = 2 / SIDE  # pictures span -1 to 1
+_DROP = 2  # pixels from a shape down to its shadow
 
 
 def load(name: str, split: str, root: Path | None = None) -> ImageSet:
-    """The `train` or `test` pictures; drawn once and kept in the cache. `root` is not used: nothing is read from there."""
+    """The `train` or `test` pictures, drawn once and kept in the cache; `root` is not used."""
     row = DATASETS[name]
     count = SIZES[split]
     entry = cache.entry(
@@ -69,10 +72,13 @@ def draw(count: int, *, seed: int, split: str = "train") -> tuple[Pixels, NDArra
     part = list(SIZES).index(split)
     labels = rng.permutation(count, rng.SHAPES, seed, part, -1) % len(CLASSES)
     images = np.empty((count, SIDE, SIDE, 3), np.uint8)
-    for start in range(0, count, _CHUNK):
-        rows = slice(start, min(start + _CHUNK, count))
-        keys = rng.key(rng.SHAPES, seed, part, np.arange(count)[rows])
-        images[rows] = _pictures(_Draws(keys), labels[rows])
+
+    def fill(start: int) -> None:
+        rows = np.arange(start, min(start + _CHUNK, count))
+        images[rows] = _pictures(_Draws(rng.key(rng.SHAPES, seed, part, rows)), labels[rows])
+
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # numpy releases the interpreter in long operations
+        list(pool.map(fill, range(0, count, _CHUNK)))
     return images, labels
 
 
@@ -92,58 +98,65 @@ class _Draws:
         self._next += number
         return (low + (high - low) * draws).astype(np.float32).reshape(len(self._keys), *shape)
 
+    def noise(self, reach: int, *shape: int) -> Field:
+        """Whole numbers from -reach to reach of shape (pictures, *shape), from a byte each."""
+        number = -(-int(np.prod(shape)) // 8)
+        words = rng.bits(self._keys, np.arange(self._next, self._next + number)).astype("<u8")
+        self._next += number
+        steps = words.view(np.uint8).reshape(len(self._keys), *shape).astype(np.float32) * ((2 * reach + 1) / 256)
+        return np.floor(steps) - reach
+
 
 def _pictures(draws: _Draws, labels: NDArray[np.int64]) -> Pixels:
     """Backgrounds, clutter, a shadow, the shape with its texture and light, and a little noise, one over the other."""
-    centres = (np.arange(SIDE, dtype=np.float32) + 0.5) / SIDE * 2 - 1
-    x, y = np.broadcast_to(centres, (1, SIDE, SIDE)), np.broadcast_to(centres[:, None], (1, SIDE, SIDE))
+    centres = ((np.arange(SIDE) + 0.5) * _PIXEL - 1).astype(np.float32)
+    x, y = centres[None, None, :], centres[None, :, None]
     ground, paint = _colours(draws)
     picture = _background(draws, x, y, ground)
-    picture = _clutter(draws, x, y, picture)
+    _clutter(draws, x, y, picture)
 
-    size = draws.take(0.42, 0.66)
-    reach = 0.92 - size
+    size = draws.take(0.45, 0.72)
+    reach = np.maximum(0, 1 - size * np.array([extent(name) for name in CLASSES], np.float32)[labels])
     cx, cy = draws.take(-1, 1) * reach, draws.take(-1, 1) * reach
-    slant, stretch = draws.take(-0.2, 0.2), np.exp(draws.take(-0.15, 0.15))
+    slant, stretch = draws.take(-0.2, 0.2), np.exp(draws.take(-0.12, 0.12))
     depth = np.empty((len(draws), SIDE, SIDE), np.float32)
-    shade = np.empty_like(depth)
     for label, name in enumerate(CLASSES):
         rows = labels == label
-        frame = [v[rows, None, None] for v in (cx, cy, size, slant, stretch)]
-        depth[rows] = _distance(name, x, y, frame)
-        shade[rows] = _distance(name, x, y - 0.14, frame)
-    pixel = 2 / SIDE
-    shadow = np.clip(0.5 - shade / (4 * pixel), 0, 1) * draws.take(0.25, 0.5)[:, None, None]
-    picture = picture * (1 - shadow[..., None])
-    cover = np.clip(0.5 - depth / pixel, 0, 1)[..., None]
+        depth[rows] = _distance(name, x, y, *(v[rows, None, None] for v in (cx, cy, size, slant, stretch)))
+
+    shade = np.concatenate([np.repeat(depth[:, :1] + _DROP * _PIXEL, _DROP, 1), depth[:, :-_DROP]], 1)
+    picture *= 1 - (np.clip(0.5 - shade / (4 * _PIXEL), 0, 1) * draws.take(0.25, 0.5)[:, None, None])[:, None]
     light = 1 - draws.take(0.15, 0.35)[:, None, None] * (y - cy[:, None, None])
-    texture = _texture(draws, x - cx[:, None, None], y - cy[:, None, None])[..., None]
-    surface = (paint[:, 0, None, None] * (1 - texture) + paint[:, 1, None, None] * texture) * light[..., None]
-    picture = picture * (1 - cover) + surface * cover
-    picture = picture + draws.take(-0.04, 0.04, SIDE, SIDE, 3)
-    return np.rint(np.clip(picture, 0, 1) * 255).astype(np.uint8)
+    texture = _texture(draws, x - cx[:, None, None], y - cy[:, None, None])[:, None]
+    surface = paint[:, 0, :, None, None] + (paint[:, 1] - paint[:, 0])[..., None, None] * texture
+    surface *= light[:, None]
+    _lay(picture, surface, np.clip(0.5 - depth / _PIXEL, 0, 1))
+    picture *= 255
+    picture += draws.noise(10, 3, SIDE, SIDE)
+    return np.rint(np.clip(picture, 0, 255)).astype(np.uint8).transpose(0, 2, 3, 1)
 
 
-def _distance(name: str, x: Field, y: Field, frame: list[Any]) -> Field:
+def _lay(picture: Field, colour: Field, cover: Field) -> None:
+    """Lay a colour over a picture in place, as far as it covers."""
+    picture += (colour - picture) * cover[:, None]
+
+
+def _distance(name: str, x: Field, y: Field, cx: Field, cy: Field, size: Field, slant: Field, stretch: Field) -> Field:
     """Signed distance of every pixel from an outline that is moved, scaled, slanted and stretched."""
-    cx, cy, size, slant, stretch = frame
     u, v = (x - cx) / size, (y - cy) / size
     cos, sin = np.cos(slant), np.sin(slant)
-    u, v = (cos * u + sin * v) * stretch, (cos * v - sin * u) / stretch
-    return distance(name, u, v) * size
+    return distance(name, (cos * u + sin * v) * stretch, (cos * v - sin * u) / stretch) * size
 
 
 def _colours(draws: _Draws) -> tuple[Field, Field]:
-    """Two colours of the ground and two of the shape, whose lightness is at least 0.25 apart."""
-    hues, grey = draws.take(0, 1, 4), draws.take(0.15, 0.9, 4)
-    dark = draws.take(0.22, 0.45)
-    light = draws.take(0.62, 0.9)
-    swap = draws.take(0, 1) < 0.5
+    """Two colours of the ground and two of the shape: dark before light or light before dark, of any hue."""
+    hue, strength = draws.take(0, 1, 4), draws.take(0.03, 0.2, 4)
+    dark, light, swap = draws.take(0.22, 0.45), draws.take(0.62, 0.9), draws.take(0, 1) < 0.5
     ground, paint = np.where(swap, light, dark), np.where(swap, dark, light)
     value = np.stack([ground, ground, paint, paint], 1) + draws.take(-0.08, 0.08, 4)
-    angle = 2 * np.pi * (hues[..., None] + np.array([0, 1 / 3, 2 / 3], np.float32))
-    colours = value[..., None] + 0.22 * grey[..., None] * np.cos(angle)
-    return colours[:, :2].astype(np.float32), colours[:, 2:].astype(np.float32)
+    angle = 2 * np.pi * (hue[..., None] + np.array([0, 1 / 3, 2 / 3], np.float32))
+    colours = (value[..., None] + strength[..., None] * np.cos(angle)).astype(np.float32)
+    return colours[:, :2], colours[:, 2:]
 
 
 def _background(draws: _Draws, x: Field, y: Field, ground: Field) -> Field:
@@ -152,23 +165,22 @@ def _background(draws: _Draws, x: Field, y: Field, ground: Field) -> Field:
     for _ in range(3):
         kx, ky, phase = (draws.take(-3, 3)[:, None, None] for _ in range(3))
         wave += np.sin(kx * x + ky * y + phase)
-    mix = (0.5 + wave / 6)[..., None]
-    return ground[:, 0, None, None] * (1 - mix) + ground[:, 1, None, None] * mix
+    wave *= 1 / 6
+    wave += 0.5
+    return ground[:, 0, :, None, None] + (ground[:, 1] - ground[:, 0])[..., None, None] * wave[:, None]
 
 
-def _clutter(draws: _Draws, x: Field, y: Field, picture: Field) -> Field:
-    """Strokes and blobs of any colour."""
+def _clutter(draws: _Draws, x: Field, y: Field, picture: Field) -> None:
+    """Lay strokes and blobs of any colour over a picture, in place."""
     for number in range(_STROKES + _BLOBS):
+        stroke = number < _STROKES
         ax, ay = (draws.take(-1, 1)[:, None, None] for _ in range(2))
-        reach = 0.9 if number < _STROKES else 0.15
-        bx, by = (a + draws.take(-reach, reach)[:, None, None] for a in (ax, ay))
-        width = draws.take(0.03, 0.07)[:, None, None] if number < _STROKES else draws.take(0.08, 0.16)[:, None, None]
-        dx, dy = bx - ax, by - ay
-        along = np.clip(((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy + 1e-6), 0, 1)
-        far = np.hypot(x - ax - along * dx, y - ay - along * dy) - width
-        cover = np.clip(0.5 - far * SIDE / 2, 0, 1)[..., None] * draws.take(0.3, 0.9)[:, None, None, None]
-        picture = picture * (1 - cover) + draws.take(0.1, 0.95, 3)[:, None, None] * cover
-    return picture
+        dx, dy = (draws.take(-0.9, 0.9)[:, None, None] * (1 if stroke else 0.15) for _ in range(2))
+        width = draws.take(*((0.03, 0.07) if stroke else (0.08, 0.16)))[:, None, None]
+        along = np.clip(((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy + np.float32(1e-6)), 0, 1)
+        far = np.sqrt((x - ax - along * dx) ** 2 + (y - ay - along * dy) ** 2) - width
+        cover = np.clip(0.5 - far / _PIXEL, 0, 1) * draws.take(0.3, 0.9)[:, None, None]
+        _lay(picture, draws.take(0.1, 0.95, 3)[..., None, None], cover)
 
 
 def _texture(draws: _Draws, x: Field, y: Field) -> Field:

@@ -1,7 +1,7 @@
 """`load` and `info`: from what the user names to images.
 
-A name in the table of datasets is that dataset, wherever the command runs; a folder of the same name is reached by a path
-(`./shapes`, or a `Path` that exists). Everything else is a folder of images.
+A name in the table of datasets is that dataset, wherever the command runs; a folder of the same name is reached by a
+path (`./shapes`, or a `Path` that exists). Everything else is a folder of images.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def load(
         split: `train`, `test`, `val` or `unlabeled`, where the source has it.
         root: the folder that holds the original archives; by default `$RELATUM_DATA`, else the user's cache folder.
         side: resize to this many pixels; by default the dataset's own, or found from the folder's images.
-        mean, std: what views are normalised with; by default the paper's, or found over the folder's images.
+        mean: what views are normalised with, per channel; by default the paper's, or found over the folder's images.
+        std: likewise.
         strict: make unreadable files an error instead of a list.
 
     Returns:
@@ -182,5 +183,5 @@ def _resized(images: ImageSet, side: int) -> ImageSet:
     """A dataset at another side, with antialiasing where that is smaller."""
     pixels = np.empty((len(images), side, side, 3), np.uint8)
     for i, image in enumerate(images.images):
-        pixels[i] = Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC, reducing_gap=3.0)
+        pixels[i] = np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC))
     return replace(images, images=pixels, pad=side // 8)

@@ -1,6 +1,7 @@
 """Parts of an image set, chosen by a seed: a validation part, a smaller set, the labels that a learner may see.
 
-All three keep the classes in proportion, and a choice is a pure function of the seed and of the image's place in its class.
+All three keep the classes in proportion, and a choice is a pure function of the seed and of the image's place in its
+class.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def limit(images: ImageSet, n: int, seed: int) -> ImageSet:
 
 
 def labelled_subset(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which labels a semi-supervised learner may see: a class-balanced mask, at least one per class unless `fraction` is 0."""
+    """Which labels a semi-supervised learner may see: a class-balanced mask, one per class or more unless 0 are."""
     if not 0 <= fraction <= 1:
         raise InputError(f"a fraction of labels of {fraction} is out of range: it must lie between 0 and 1.")
     labels = np.asarray(labels, np.int64)

@@ -1,0 +1,162 @@
+"""Evaluation: what a representation is worth. Each protocol is a small function of features or of a backbone.
+
+`evaluate` runs one by its name and writes one result file; `embed` and `search` put a representation to use. The table
+is plain and names its code as `module:attribute`; nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from relatum import registry
+from relatum.config import read_recipe
+from relatum.errors import InputError, RelatumError
+from relatum.evaluation.result import Result, make_result
+from relatum.files import file_safe
+from relatum.settings import build, table
+
+if TYPE_CHECKING:
+    from relatum.evaluation.classifier import save_classifier
+    from relatum.evaluation.embedding import embed
+    from relatum.evaluation.knn import knn_accuracy
+    from relatum.evaluation.searching import search
+
+__all__ = ["PROTOCOLS", "Protocol", "Result", "embed", "evaluate", "knn_accuracy", "save_classifier", "search"]
+
+_LAZY = {"embed": "embedding", "knn_accuracy": "knn", "save_classifier": "classifier", "search": "searching"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'relatum.evaluation' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"relatum.evaluation.{_LAZY[name]}"), name)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A row of the table of protocols.
+
+    Attributes:
+        module: of `relatum.evaluation`; its `run` takes a `Task` and gives an `Outcome`.
+        settings: the name of its settings' dataclass.
+        summary: one line for people.
+        needs_labels: whether images without labels are an error.
+    """
+
+    module: str
+    settings: str
+    summary: str
+    needs_labels: bool = True
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    "linear": Protocol("linear", "LinearSettings", "a linear classifier on frozen features"),
+    "knn": Protocol("knn", "KNNSettings", "the vote of the nearest neighbours; nothing is trained"),
+    "finetune": Protocol("finetune", "FinetuneSettings", "a copy of the backbone is trained on with a classifier"),
+    "retrieval": Protocol("retrieval", "RetrievalSettings", "what lies nearest to query images", needs_labels=False),
+    "tsne": Protocol("tsne", "TSNESettings", "a map of the representations", needs_labels=False),
+}
+
+
+def evaluate(
+    protocol: str,
+    run: str | Path,
+    *,
+    data: str | Path,
+    split: str = "test",
+    epochs: int | None = None,
+    seed: int | None = None,
+    tag: str = "",
+    settings: Mapping[str, Any] | None = None,
+    root: str | Path | None = None,
+    device: str = "auto",
+    progress: bool = True,
+) -> Result:
+    """Evaluate the backbone of a run and write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json.
+
+    Args:
+        protocol: `linear`, `knn`, `finetune`, `retrieval` or `tsne`.
+        run: a run folder.
+        data: a dataset's name or a folder of images.
+        split: `test`, or `val`: the part of the training set that the run held out.
+        epochs: overrides the protocol's.
+        seed: of the protocol's own draws; 1 by default.
+        tag: sets results of the same protocol, dataset and split apart.
+        settings: the protocol's settings by name, as `--set key=value` gives them.
+        root: the folder that holds the datasets.
+        device: `auto` (CUDA where there is one), or a torch device.
+        progress: show bars on standard error.
+
+    Returns:
+        The result, already saved.
+    """
+    row = registry.find(PROTOCOLS, "protocol", protocol)
+    if split not in ("test", "val"):
+        raise InputError(f"split '{split}' cannot be evaluated on; choose test or val.")
+    started = time.perf_counter()
+    run = Path(run)
+    recipe = read_recipe(run)
+    code = importlib.import_module(f"relatum.evaluation.{row.module}")
+    chosen = _settings(protocol, getattr(code, row.settings), settings or {}, epochs)
+
+    from relatum.checkpoint import load_backbone
+    from relatum.evaluation.task import Task
+    from relatum.features import state_hash
+
+    backbone = load_backbone(run).to(_device(device))
+    before = state_hash(backbone)
+    task = Task(
+        run=run,
+        recipe=recipe,
+        backbone=backbone,
+        data=str(data),
+        split=split,
+        settings=chosen,
+        seed=1 if seed is None else seed,
+        protocol=protocol,
+        needs_labels=row.needs_labels,
+        root=None if root is None else Path(root),
+        tag=file_safe(tag) if tag else "",
+        progress=progress,
+    )
+    outcome = code.run(task)
+    if state_hash(backbone) != before:  # frozen means frozen; a backbone of the user's own may do anything in eval mode
+        raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
+    facts = {"seed": task.seed, "split": task.test.split, "val_fraction": task.fraction, **outcome.protocol}
+    result = make_result(
+        run,
+        recipe,
+        protocol=protocol,
+        dataset=task.test.name,
+        split=task.test.split,
+        accuracy=outcome.accuracy,
+        settings={**table(chosen), **facts},
+        n_train=outcome.n_train,
+        n_test=len(task.test),
+        seconds=time.perf_counter() - started,
+        details={**outcome.details, "backbone_unchanged": True},
+        tag=task.tag,
+    )
+    result.save(run)
+    return result
+
+
+def _settings(protocol: str, kind: type, values: Mapping[str, Any], epochs: int | None) -> Any:
+    if epochs is None:
+        return build(kind, values, protocol)
+    if "epochs" not in {f.name for f in fields(kind)}:
+        raise InputError(f"{protocol} evaluation trains nothing, so it has no epochs; leave --epochs out.")
+    return build(kind, {**values, "epochs": epochs}, protocol)
+
+
+def _device(wanted: str) -> str:
+    import torch
+
+    if wanted != "auto":
+        return wanted
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -7,6 +7,7 @@ hook. The engine knows this file and never a concrete method.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,8 @@ class EpochContext:
 
     Attributes:
         seed, epoch: for draws.
-        features: gives the (N, d) float32 representations of all clean training images, by the backbone in eval mode.
+        features: gives the (N, d) float32 representations of all clean training images, by the backbone in eval mode;
+            row n is image n.
         say: prints a progress line.
     """
 
@@ -44,6 +46,9 @@ class Objective(nn.Module):
 
     backbone: nn.Module
     uses_labels = False
+    """Whether batches carry labels; where it is False the engine hands over none."""
+    min_images: int = 1
+    """The fewest images a mini-batch may hold; the engine drops a last one that is shorter."""
 
     def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__()
@@ -73,6 +78,29 @@ class Objective(nn.Module):
     def encode(self, batch: Batch) -> Tensor:
         """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m."""
         return self.backbone(batch.views.flatten(0, 1))
+
+    def require_images(self, batch: Batch) -> None:
+        """Refuse a mini-batch that is too small for the method."""
+        if batch.views.shape[1] < self.min_images:
+            name, images = type(self).__name__, batch.views.shape[1]
+            raise ValueError(f"{name} needs at least {self.min_images} images in a mini-batch, not {images}.")
+
+
+def mlp_head(num_features: int, hidden: int, outputs: int) -> nn.Sequential:
+    """The paper's MLP head: d → hidden → BatchNorm → LeakyReLU(.01) → outputs."""
+    return nn.Sequential(
+        OrderedDict(
+            linear1=nn.Linear(num_features, hidden),
+            bn1=nn.BatchNorm1d(hidden),
+            relu=nn.LeakyReLU(0.01),
+            linear2=nn.Linear(hidden, outputs),
+        )
+    )
+
+
+def single(x: Tensor) -> Tensor:
+    """`x` in single precision at least: what losses are computed in, whatever autocast did before."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -31,6 +31,8 @@ class RelationalReasoning(Objective):
         >>> loss, metrics = objective(views)  # views: (K, M, C, H, W)
     """
 
+    min_images = 2  # a single image has no negatives
+
     def __init__(
         self,
         backbone: nn.Module,
@@ -53,11 +55,13 @@ class RelationalReasoning(Objective):
         self.negatives = negatives
         self.gamma, self.focal = gamma, focal
         self.avoid_collisions = avoid_collisions
+        self.uses_labels = avoid_collisions  # the visible ones, -1 elsewhere; otherwise none ever reaches the loss
         self.kernels = kernels
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""
         batch = Batch.of(batch)
+        self.require_images(batch)
         pairs = self.pairs(batch)
         result = relation.pair_loss(
             self.relation, self.encode(batch), pairs, gamma=self.gamma, focal=self.focal, backend=self.kernels

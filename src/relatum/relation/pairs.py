@@ -1,8 +1,8 @@
 """Who is compared with whom: a list of pairs is data, two index arrays and targets.
 
-For every two views i < j, image n's view i meets its own view j (a positive) and another image's view j (a negative), so
-P = M(K² - K). Negatives come by rolling the mini-batch, as in the paper's listing, or at random among the other images, as
-in its pseudo-code. No torch is needed to make a list; rolled lists depend on K and M alone and are made once.
+For every two views i < j, image n's view i meets its own view j (a positive) and another image's view j (a negative),
+so P = M(K² - K). Negatives come by rolling the mini-batch, as in the paper's listing, or at random among the other
+images, as in its pseudo-code. No torch is needed to make a list; rolled lists depend on K and M alone and are made once.
 
 Shape letters: K views per image, M images, P pairs. Row k * M + m of the features is view k of image m.
 """
@@ -20,6 +20,53 @@ from relatum import rng
 
 if TYPE_CHECKING:
     import torch
+
+
+@dataclass(frozen=True, eq=False)
+class ByRow:
+    """A list of pairs, sorted by left row and by right row (compressed sparse rows).
+
+    Attributes:
+        left_start: (rows + 1,) where the pairs of each left row start in the left order.
+        left_partner: (P,) the right row of each pair, in the left order.
+        right_start: (rows + 1,) where the pairs of each right row start in the right order.
+        right_partner: (P,) the left row of each pair, in the right order.
+        right_place: (P,) the place in the left order of each pair of the right order.
+        targets: (P,) in the left order.
+        order: (P,) the place in the list of each pair of the left order.
+    """
+
+    left_start: NDArray[np.int32]
+    left_partner: NDArray[np.int32]
+    right_start: NDArray[np.int32]
+    right_partner: NDArray[np.int32]
+    right_place: NDArray[np.int32]
+    targets: NDArray[np.float32]
+    order: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, pairs: Pairs) -> ByRow:
+        """Sort a list both ways; stable, so the order is the list's own within a row."""
+        # numpy sorts 16-bit keys by radix: 0.3 ms for 63,488 pairs instead of 3.
+        small = np.uint16 if pairs.rows <= 1 << 16 else np.int32
+        left = np.argsort(pairs.left.astype(small), kind="stable")
+        right = np.argsort(pairs.right.astype(small), kind="stable")
+        place = np.empty(len(pairs), np.int32)
+        place[left] = np.arange(len(pairs), dtype=np.int32)
+
+        def start(rows: NDArray[np.int32]) -> NDArray[np.int32]:
+            counts = np.bincount(rows, minlength=pairs.rows)
+            return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+        return cls(
+            start(pairs.left),
+            pairs.right[left],
+            start(pairs.right),
+            pairs.left[right],
+            place[right],
+            pairs.targets[left],
+            left,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +110,11 @@ class Pairs:
         return int(self.positives.sum())
 
     @cached_property
+    def by_row(self) -> ByRow:
+        """The list sorted by its left and by its right rows, for kernels that walk it row by row."""
+        return ByRow.of(self)
+
+    @cached_property
     def _on_device(self) -> dict[str, Any]:
         return {}
 
@@ -78,7 +130,7 @@ class Pairs:
 
 
 def roll_pairs(K: int, M: int, labels: ArrayLike | None = None) -> Pairs:
-    """Positives, and negatives by rolling the mini-batch; the shift grows by 1 with each (i, j) and wraps before reaching M.
+    """Positives, and negatives by rolling the mini-batch by a shift that grows with each (i, j) and wraps before M.
 
     Args:
         K: views per image.
@@ -156,5 +208,5 @@ def _listed(K: int, M: int, partners: NDArray[np.int64]) -> Pairs:
     images = np.arange(M)
     left = np.broadcast_to(i[:, None, None] * M + images, (len(i), 2, M))
     right = j[:, None, None] * M + np.stack([np.broadcast_to(images, partners.shape), partners], axis=1)
-    targets = np.broadcast_to(np.float32([[1], [0]]), (len(i), 2, M))
-    return Pairs(left.ravel(), right.ravel(), targets.ravel(), K * M)
+    targets = np.broadcast_to(np.array([[1], [0]], np.float32), (len(i), 2, M))
+    return Pairs(left.ravel().astype(np.int32), right.ravel().astype(np.int32), targets.ravel(), K * M)

@@ -59,11 +59,12 @@ def make_views(
     scale = (1 / np.asarray(std, np.float64)).astype(np.float32)
     offset = (-np.asarray(mean, np.float64) / np.asarray(std, np.float64)).astype(np.float32)
     flat = memory.reshape(-1)
+    data, (height, width) = images.reshape(-1), images.shape[1:3]
     sources = np.ascontiguousarray(sources, np.int64)
 
     def work(start: int, stop: int) -> Any:
         kernels.make_rows(
-            images, sources, params.box, params.flip, params.affine, params.has_affine, params.order, params.factors,
+            data, height, width, sources, params.box, params.flip, params.affine, params.has_affine, params.order, params.factors,
             params.gray, params.turns, params.cutout, scale, offset, side, channels_last, flat, start, stop,
         )  # fmt: skip
 

@@ -1,239 +1,217 @@
 """The compiled part of `relatum.views.cpu`: a view in one pass, from the uint8 image to the network's input.
 
-Everything numba compiles for views is in this one file, because numba's cache on disk is keyed by the file's content:
-a kernel that called another file's function would not notice a change there.
+A view in the making is a flat buffer of blocks: sixteen pixels of one row, as sixteen reds, sixteen greens, sixteen blues
+(a row's last block is filled up with black). Each source row is interpolated horizontally once (unless it shrinks, a crop
+has fewer rows than its view), two such rows are blended into each row of the view, and all colour steps of a block are made in
+registers. Contrast needs the mean grey of the whole view: the steps before it are made in a first sweep, the rest in a second, which
+also writes the normalised result. Crops that shrink are filtered vertically first, so that the narrow rows are few.
 
-A view is made in tiles of whole rows that stay in the first-level cache as three planes of float32. Each source row is
-interpolated horizontally once (crops have at most as many rows as views, unless they shrink), into a ring of as many rows as the
-vertical filter has taps; the vertical filter and all colour steps then run over contiguous memory. Contrast needs the
-mean grey of the whole view: the steps before it run in a first sweep over the tiles, the rest in a second.
-
-Nothing here can produce a NaN or an infinity, so the fast-math flags change only the last bits; they are fixed at compile time.
+numba's cache on disk is keyed by this file's content, so everything that is compiled for views is here, or in `lanes`,
+whose content is named by LANES_DIGEST: change both together (a test sees to it), or old machine code would be loaded.
+No value here can become NaN or infinite, so the fast-math flags change nothing but the last bits.
 """
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import numpy as np
 from numba import njit
 
-_FLAGS = {"nogil": True, "cache": True, "fastmath": True, "error_model": "numpy"}
+from relatum.views.lanes import LANES, absolute, choose, load, load_pixels, pick, splat, store, store_pixels, total
+
+LANES_DIGEST = ""
+BLOCK = 3 * LANES
 f4 = np.float32
-TILE = 1024  # pixels: three float32 planes of it are 12 KiB, well within a 32 KiB cache
+_part = njit(nogil=True, fastmath=True, error_model="numpy")
+_inlined = njit(nogil=True, fastmath=True, error_model="numpy", forceinline=True)
+
+# ------------------------------------------------------------------------------------------------------------ colour
 
 
-@njit(inline="always")
-def _clip(x):
-    x = x if x > f4(0) else f4(0)
-    return x if x < f4(1) else f4(1)
+@_inlined
+def _clip(x, most):
+    x = choose(x, splat(f4(0)), splat(f4(0)), x)
+    return choose(x, most, x, most)
 
 
-@njit(inline="always")
+@_inlined
 def _gray(r, g, b):
     return f4(0.299) * r + f4(0.587) * g + f4(0.114) * b
 
 
-@njit(**_FLAGS)
-def _taps(size, side, mirrored, first, weights):
-    """First tap and weights of every output along one axis; returns the number of taps. See `reference.taps`."""
-    scale = size / side
-    width = max(scale, 1.0)
-    count = weights.shape[0]
+@_inlined
+def _scale(r, g, b, factor, offset):
+    """Brightness, contrast and saturation: a blend with black, with the mean grey, with the pixel's grey."""
+    one = splat(f4(1))
+    return _clip(r * factor + offset, one), _clip(g * factor + offset, one), _clip(b * factor + offset, one)
+
+
+@_inlined
+def _hue(r, g, b, shift):
+    """Turn the hue. Hue · chroma is all that is needed, so nothing is divided; |shift| is at most half a circle."""
+    high = choose(r, g, g, r)
+    high = choose(high, b, b, high)
+    low = choose(r, g, r, g)
+    low = choose(low, b, low, b)
+    chroma = high - low
+    two, four, circle = f4(2) * chroma, f4(4) * chroma, f4(6) * chroma
+    turned = choose(g, high, r - g + four, b - r + two)
+    turned = choose(r, high, turned, g - b)
+    turned = turned + circle * shift
+    turned = choose(turned, splat(f4(0)), turned + circle, turned)
+    turned = choose(circle, turned, turned - circle, turned)
+    red = absolute(turned - f4(3) * chroma) - chroma
+    green = two - absolute(turned - two)
+    blue = two - absolute(turned - four)
+    return low + _clip(red, chroma), low + _clip(green, chroma), low + _clip(blue, chroma)
+
+
+@_inlined
+def _jitter(r, g, b, order, factors, first, last, mean):
+    """Jitter steps first to last - 1 of one block, in registers."""
+    for k in range(first, last):
+        step = order[k]
+        factor = factors[step]
+        if step == 3:
+            r, g, b = _hue(r, g, b, factor - np.rint(factor))
+        else:
+            if step == 0:
+                offset = splat(f4(0))
+            elif step == 1:
+                offset = splat((f4(1) - factor) * mean)
+            else:
+                offset = (f4(1) - factor) * _gray(r, g, b)
+            r, g, b = _scale(r, g, b, factor, offset)
+    return r, g, b
+
+
+# ------------------------------------------------------------------------------------------------------------ resize
+
+
+@_part
+def _two_taps(size, side, first, weights, mirrored, scale):
+    """Per output of one axis that does not shrink: the first of its two taps, and their weights times `scale`."""
+    step = f4(size) / f4(side)
     for x in range(side):
-        centre = (x + 0.5) * scale
-        low = max(int(np.floor(centre - width + 0.5)), 0)
-        low = max(min(low, size - count), 0)
-        total = 0.0
-        for t in range(count):
-            weight = max(1.0 - abs(low + t + 0.5 - centre) / width, 0.0) if low + t < size else 0.0
-            total += weight
-            weights[t, side - 1 - x if mirrored else x] = weight
+        centre = (f4(x) + f4(0.5)) * step - f4(0.5)
+        low = max(min(int(np.floor(centre)), size - 2), 0)
+        second = max(min(centre - f4(low), f4(1)), f4(0)) if size > 1 else f4(0)
         to = side - 1 - x if mirrored else x
         first[to] = low
-        for t in range(count):
-            weights[t, to] = weights[t, to] / total
+        weights[0, to] = (f4(1) - second) * scale
+        weights[1, to] = second * scale
 
 
-@njit(**_FLAGS)
-def _source_row(row, x0, w, planes):
-    """Columns x0 to x0 + w of a uint8 (W, 3) row as three float rows in [0, 1]; zeros where they lie outside."""
-    low, high = max(0, -x0), min(w, row.shape[0] - x0)
-    red, green, blue = planes[0], planes[1], planes[2]
-    for x in range(0, low):
-        red[x] = green[x] = blue[x] = f4(0)
-    for x in range(max(high, low), w):
-        red[x] = green[x] = blue[x] = f4(0)
-    part = row[max(x0, 0) : max(x0, 0) + max(high - low, 0)]
-    for x in range(part.shape[0]):
-        red[low + x] = f4(part[x, 0]) * f4(1 / 255)
-        green[low + x] = f4(part[x, 1]) * f4(1 / 255)
-        blue[low + x] = f4(part[x, 2]) * f4(1 / 255)
+@_part
+def _many_taps(size, side, first, weights, mirrored, scale):
+    """The same for an axis that shrinks: a triangle as wide as an output pixel on either side. See `reference.taps`."""
+    width = size / side
+    for x in range(side):
+        to = side - 1 - x if mirrored else x
+        centre = (x + 0.5) * width
+        low = max(int(np.floor(centre - width + 0.5)), 0)
+        sum_ = 0.0
+        for t in range(weights.shape[0]):
+            weight = max(1.0 - abs(low + t + 0.5 - centre) / width, 0.0) if low + t < size else 0.0
+            weights[t, to] = weight
+            sum_ += weight
+        first[to] = low
+        for t in range(weights.shape[0]):
+            weights[t, to] *= scale / sum_
 
 
-@njit(**_FLAGS)
-def _across(planes, first, weights, result):
-    """Interpolate three source rows horizontally."""
-    side = first.shape[0]
+@_part
+def count_taps(size, side):
+    """Taps per output of an axis: two, or as many as the triangle of a shrinking axis can cover."""
+    return 2 if size <= side else int(np.ceil(2.0 * size / side)) + 1
+
+
+@_part
+def _read_row(data, at, x0, w, width, line, length):
+    """Columns x0 to x0 + w of the image row whose bytes begin at `at`, as three float lines; zeros outside."""
+    low, high = max(0, -x0), min(w, width - x0)
+    for x in range(low, high, LANES):
+        place = at + 3 * (x0 + x)
+        if place + BLOCK <= data.shape[0]:
+            r, g, b = load_pixels(data, place)
+            store(line, x, r)
+            store(line, length + x, g)
+            store(line, 2 * length + x, b)
+        else:  # the last pixels of the last image: nothing may be read behind them
+            for k in range(3 * (high - x)):
+                line[k % 3 * length + x + k // 3] = f4(data[place + k])
     for c in range(3):
-        source, target = planes[c], result[c]
-        if weights.shape[0] == 2:
-            w0, w1 = weights[0], weights[1]
-            for x in range(side):
-                target[x] = source[first[x]] * w0[x] + source[first[x] + np.uint32(1)] * w1[x]
-        else:
-            w0 = weights[0]
-            for x in range(side):
-                target[x] = source[first[x]] * w0[x]
-            for t in range(1, weights.shape[0]):
-                wt = weights[t]
-                for x in range(side):
-                    target[x] += source[first[x] + np.uint32(t)] * wt[x]
+        line[c * length : c * length + low] = f4(0)
+        line[c * length + max(high, 0) : c * length + w] = f4(0)
 
 
-@njit(**_FLAGS)
-def _down(ring, start, weights, y, result):
-    """Interpolate vertically: output row y from the ring of horizontally interpolated rows."""
-    count, side = weights.shape[0], result.shape[1]
+@_part
+def _filter_rows(data, at, y0, x0, w, height, width, low, weights, y, wide, line, length):
+    """A shrinking crop's row y, filtered vertically: taps from crop row `low` on, as three float lines."""
+    left, right = max(0, -x0), min(w, width - x0)
+    line[: 3 * length] = f4(0)
+    if right <= left:
+        return
+    part = wide[: 3 * (right - left)]
+    part[:] = f4(0)
+    for t in range(weights.shape[0]):
+        row, weight = y0 + low + t, weights[t, y]
+        if weight > f4(0) and 0 <= row < height:
+            begin = at + 3 * (row * width + x0 + left)
+            source = data[begin : begin + part.shape[0]]
+            for i in range(part.shape[0]):
+                part[i] += f4(source[i]) * weight
     for c in range(3):
-        target = result[c]
-        if count == 2:
-            w0, w1 = weights[0, y], weights[1, y]
-            a, b = ring[start % count, c], ring[(start + 1) % count, c]
-            for x in range(side):
-                target[x] = a[x] * w0 + b[x] * w1
-        else:
-            w0, a = weights[0, y], ring[start % count, c]
-            for x in range(side):
-                target[x] = a[x] * w0
-            for t in range(1, count):
-                wt, a = weights[t, y], ring[(start + t) % count, c]
-                for x in range(side):
-                    target[x] += a[x] * wt
+        target = line[c * length + left : c * length + right]
+        for x in range(right - left):
+            target[x] = part[3 * x + c]
 
 
-@njit(**_FLAGS)
-def _brightness(r, g, b, factor):
-    for i in range(r.shape[0]):
-        r[i] = _clip(r[i] * factor)
-        g[i] = _clip(g[i] * factor)
-        b[i] = _clip(b[i] * factor)
+@_part
+def _across(line, length, blocks, starts, numbers, weights, result, at):
+    """Interpolate a source row horizontally with two taps: sixteen outputs lie within 18 source pixels."""
+    w0, w1 = weights[0], weights[1]
+    for block in range(blocks):
+        a, b = load(w0, LANES * block), load(w1, LANES * block)
+        for c in range(3):
+            start = c * length + starts[block]
+            value = pick(line, start, numbers, LANES * block) * a + pick(line, start + 1, numbers, LANES * block) * b
+            store(result, at + BLOCK * block + LANES * c, value)
 
 
-@njit(**_FLAGS)
-def _contrast(r, g, b, factor, mean):
-    offset = (f4(1) - factor) * mean
-    for i in range(r.shape[0]):
-        r[i] = _clip(r[i] * factor + offset)
-        g[i] = _clip(g[i] * factor + offset)
-        b[i] = _clip(b[i] * factor + offset)
+@_part
+def _across_many(line, length, side, first, weights, result, at):
+    """The same for a row that shrinks."""
+    for x in range(side):
+        for c in range(3):
+            value = f4(0)
+            for t in range(weights.shape[0]):
+                value += line[c * length + first[x] + t] * weights[t, x]
+            result[at + x // LANES * BLOCK + LANES * c + x % LANES] = value
 
 
-@njit(**_FLAGS)
-def _saturation(r, g, b, factor):
-    rest = f4(1) - factor
-    for i in range(r.shape[0]):
-        offset = _gray(r[i], g[i], b[i]) * rest
-        r[i] = _clip(r[i] * factor + offset)
-        g[i] = _clip(g[i] * factor + offset)
-        b[i] = _clip(b[i] * factor + offset)
+@_part
+def _starts(first, blocks, side, starts, numbers):
+    """Split each tap's place into its block's leftmost one and the distance from there."""
+    for block in range(blocks):
+        low, high = LANES * block, min(LANES * block + LANES, side)
+        start = min(first[low], first[high - 1])
+        starts[block] = start
+        for x in range(low, high):
+            numbers[x] = first[x] - start
 
 
-@njit(**_FLAGS)
-def _hue(r, g, b, shift):
-    """Turn the hue. Chroma times hue is all that is needed, so nothing is divided."""
-    for i in range(r.shape[0]):
-        red, green, blue = r[i], g[i], b[i]
-        high = red if red > green else green
-        high = high if high > blue else blue
-        low = red if red < green else green
-        low = low if low < blue else blue
-        chroma = high - low
-        turned = red - green + f4(4) * chroma
-        turned = blue - red + f4(2) * chroma if high == green else turned
-        turned = green - blue if high == red else turned
-        turned = turned + f4(6) * shift * chroma  # hue · chroma, between -2.2 and 6.2 chroma for the paper's range
-        circle = f4(6) * chroma
-        turned = turned + circle if turned < f4(0) else turned
-        turned = turned - circle if turned > circle else turned
-        r[i] = low + _between(abs(turned - f4(3) * chroma) - chroma, chroma)
-        g[i] = low + _between(f4(2) * chroma - abs(turned - f4(2) * chroma), chroma)
-        b[i] = low + _between(f4(2) * chroma - abs(turned - f4(4) * chroma), chroma)
+# -------------------------------------------------------------------------------------------------- affine, turn, write
 
 
-@njit(inline="always")
-def _between(x, most):
-    x = x if x > f4(0) else f4(0)
-    return x if x < most else most
-
-
-@njit(**_FLAGS)
-def _sum_gray(r, g, b):
-    total = f4(0)
-    for i in range(r.shape[0]):
-        total += _gray(r[i], g[i], b[i])
-    return total
-
-
-@njit(**_FLAGS)
-def _colour(r, g, b, step, factor, mean):
-    if step == 0:
-        _brightness(r, g, b, factor)
-    elif step == 1:
-        _contrast(r, g, b, factor, mean)
-    elif step == 2:
-        _saturation(r, g, b, factor)
-    elif step == 3:
-        _hue(r, g, b, factor)
-
-
-@njit(**_FLAGS)
-def _to_gray(r, g, b):
-    for i in range(r.shape[0]):
-        gray = _gray(r[i], g[i], b[i])
-        r[i] = gray
-        g[i] = gray
-        b[i] = gray
-
-
-@njit(**_FLAGS)
-def _write_planes(r, g, b, scale, offset, out, start, plane):
-    for c in range(3):
-        source = r if c == 0 else (g if c == 1 else b)
-        target = out[start + c * plane : start + c * plane + source.shape[0]]
-        s, o = scale[c], offset[c]
-        for i in range(source.shape[0]):
-            target[i] = source[i] * s + o
-
-
-@njit(**_FLAGS)
-def _write_pixels(r, g, b, scale, offset, out, start):
-    target = out[start : start + 3 * r.shape[0]]
-    s0, s1, s2, o0, o1, o2 = scale[0], scale[1], scale[2], offset[0], offset[1], offset[2]
-    for i in range(r.shape[0]):
-        target[3 * i] = r[i] * s0 + o0
-        target[3 * i + 1] = g[i] * s1 + o1
-        target[3 * i + 2] = b[i] * s2 + o2
-
-
-@njit(**_FLAGS)
-def _turn(source, turns, side, target):
-    """Quarter turns counter-clockwise, as numpy.rot90."""
-    for c in range(3):
-        a, b = source[c], target[c]
-        for y in range(side):
-            for x in range(side):
-                if turns == 1:
-                    b[y * side + x] = a[x * side + side - 1 - y]
-                elif turns == 2:
-                    b[y * side + x] = a[(side - 1 - y) * side + side - 1 - x]
-                else:
-                    b[y * side + x] = a[(side - 1 - x) * side + y]
-
-
-@njit(**_FLAGS)
-def _warp(source, affine, side, target):
-    """See `reference.warp`."""
+@_part
+def _warp(source, affine, turns, side, target):
+    """See `reference.warp`; the quarter turns that follow are composed with the map."""
+    row = (side + LANES - 1) // LANES * BLOCK
     centre = f4(side - 1) * f4(0.5)
     a, b, c, d, e, f = affine[0], affine[1], affine[2], affine[3], affine[4], affine[5]
+    for _ in range(turns):
+        a, b, d, e = b, -a, e, -d
     for y in range(side):
         for x in range(side):
             dx, dy = f4(x) - centre, f4(y) - centre
@@ -246,124 +224,174 @@ def _warp(source, affine, side, target):
             upper = f4(1) - fv if 0 <= v0 < side else f4(0)
             lower = fv if 0 <= v0 + 1 < side else f4(0)
             x0, x1 = min(max(u0, 0), side - 1), min(max(u0 + 1, 0), side - 1)
-            y0, y1 = min(max(v0, 0), side - 1) * side, min(max(v0 + 1, 0), side - 1) * side
-            for k in range(3):
-                plane = source[k]
-                target[k, y * side + x] = upper * (left * plane[y0 + x0] + right * plane[y0 + x1]) + lower * (
-                    left * plane[y1 + x0] + right * plane[y1 + x1]
+            y0, y1 = min(max(v0, 0), side - 1) * row, min(max(v0 + 1, 0), side - 1) * row
+            p, q = x0 // LANES * BLOCK + x0 % LANES, x1 // LANES * BLOCK + x1 % LANES
+            at = y * row + x // LANES * BLOCK + x % LANES
+            for k in range(0, BLOCK, LANES):
+                target[at + k] = upper * (left * source[y0 + p + k] + right * source[y0 + q + k]) + lower * (
+                    left * source[y1 + p + k] + right * source[y1 + q + k]
                 )
 
 
-@njit(**_FLAGS)
-def _cut_out(out, start, box, side, channels_last):
+@_part
+def _write_transposed(buffer, side, scale, offset, channels_last, out, at):
+    row = (side + LANES - 1) // LANES * BLOCK
+    for y in range(side):
+        for x in range(side):
+            for c in range(3):
+                value = buffer[x * row + y // LANES * BLOCK + LANES * c + y % LANES] * scale[c] + offset[c]
+                out[at + ((y * side + x) * 3 + c if channels_last else (c * side + y) * side + x)] = value
+
+
+@_part
+def _cut_out(out, at, box, side, channels_last):
     for y in range(box[0], box[0] + box[2]):
         for x in range(box[1], box[1] + box[3]):
             for c in range(3):
-                at = (y * side + x) * 3 + c if channels_last else (c * side + y) * side + x
-                out[start + at] = f4(0)
+                out[at + ((y * side + x) * 3 + c if channels_last else (c * side + y) * side + x)] = f4(0)
 
 
-@njit(**_FLAGS)
-def _count(size, side):
-    """Taps per output along an axis: two, or as many as a shrinking triangle covers."""
-    return 2 if size <= side else min(int(np.ceil(2.0 * size / side)) + 1, size)
-
-
-@njit(**_FLAGS)
-def _resize(image, box, taps_x, weights_x, taps_y, weights_y, ring, planes, done, y_from, y_to, side, result):
-    """Rows y_from to y_to of the resized crop into `result`; source rows before `done` are in the ring already."""
-    count = weights_y.shape[0]
-    for y in range(y_from, y_to):
-        last = min(taps_y[y] + count, box[2])
-        while done < last:
-            row = box[0] + done
-            if 0 <= row < image.shape[0]:
-                _source_row(image[row], box[1], box[3], planes)
-                _across(planes, taps_x, weights_x, ring[done % count])
+@_part
+def _resize_row(data, at, height, width, box, y, done, tables, scratch, buffer, to):
+    """Row y of the resized crop into buffer[to:]; source rows before `done` are in the ring already."""
+    first_y, weights_y, first_x, weights_x, starts, numbers = tables
+    line, wide, ring = scratch
+    y0, x0, h, w = box[0], box[1], box[2], box[3]
+    side, blocks, length = first_y.shape[0], starts.shape[0], line.shape[0] // 3
+    size = blocks * BLOCK
+    if h > side:
+        _filter_rows(data, at, y0, x0, w, height, width, first_y[y], weights_y, y, wide, line, length)
+        if w > side:
+            _across_many(line, length, side, first_x, weights_x, buffer, to)
+        else:
+            _across(line, length, blocks, starts, numbers, weights_x, buffer, to)
+        return done
+    while done < min(first_y[y] + 2, h):
+        slot = done % 2 * size
+        if 0 <= y0 + done < height:
+            _read_row(data, at + 3 * width * (y0 + done), x0, w, width, line, length)
+            if w > side:
+                _across_many(line, length, side, first_x, weights_x, ring, slot)
             else:
-                ring[done % count] = f4(0)
-            done += 1
-        _down(ring, taps_y[y], weights_y, y, result[:, y * side : (y + 1) * side])
+                _across(line, length, blocks, starts, numbers, weights_x, ring, slot)
+        else:
+            ring[slot : slot + size] = f4(0)
+        done += 1
+    upper, lower = first_y[y] % 2 * size, (first_y[y] + 1) % 2 * size
+    a, b = splat(weights_y[0, y]), splat(weights_y[1, y])
+    for i in range(0, size, LANES):
+        store(buffer, to + i, load(ring, upper + i) * a + load(ring, lower + i) * b)
     return done
 
 
-@njit(**_FLAGS)
-def make_rows(
-    images,
-    sources,
-    box,
-    flip,
-    affine,
-    has_affine,
-    order,
-    factors,
-    gray,
-    turns,
-    cutout,
-    scale,
-    offset,
-    side,
-    channels_last,
-    out,
-    start,
-    stop,
-):
-    """Views `start` to `stop` into the flat buffer `out`; normalised as value · scale + offset."""
+@_part
+def _first_sweep(buffer, at, blocks, order, factors, before, gray_sum):
+    """The steps before contrast on one row; adds the row's grey to `gray_sum`, lane by lane."""
+    sums = load(gray_sum, 0)
+    for i in range(at, at + blocks * BLOCK, BLOCK):
+        r, g, b = load(buffer, i), load(buffer, i + LANES), load(buffer, i + 2 * LANES)
+        if before:
+            r, g, b = _jitter(r, g, b, order, factors, 0, before, f4(0))
+            store(buffer, i, r)
+            store(buffer, i + LANES, g)
+            store(buffer, i + 2 * LANES, b)
+        sums = sums + _gray(r, g, b)
+    store(gray_sum, 0, sums)
+
+
+@_part
+def _second_sweep(buffer, side, order, factors, before, mean, gray, scale, offset, layout, out, at):
+    """Contrast and what follows; writes the view (layout 0: planes, 1: pixels) or keeps it in the buffer (2)."""
+    blocks = (side + LANES - 1) // LANES
     n = side * side
-    most_x, most_y = 2, 2
-    most_w = 2
-    for v in range(start, stop):
-        most_x = max(most_x, _count(box[v, 3], side))
-        most_y = max(most_y, _count(box[v, 2], side))
-        most_w = max(most_w, box[v, 3])
-    taps_x, taps_y = np.zeros(side, np.uint32), np.zeros(side, np.int64)
-    all_x, all_y = np.zeros((most_x, side), f4), np.zeros((most_y, side), f4)
-    all_ring = np.zeros((most_y, 3, side), f4)
-    planes = np.zeros((3, most_w + 1), f4)
-    buffer, spare = np.zeros((3, n), f4), np.zeros((3, n), f4)
-    rows = max(TILE // side, 1)
-    for v in range(start, stop):
-        image = images[sources[v]]
-        weights_x, weights_y = all_x[: _count(box[v, 3], side)], all_y[: _count(box[v, 2], side)]
-        ring = all_ring[: weights_y.shape[0]]
-        _taps(box[v, 3], side, flip[v], taps_x, weights_x)
-        _taps(box[v, 2], side, False, taps_y, weights_y)
-        done = 0
-        if has_affine[v]:
-            _resize(image, box[v], taps_x, weights_x, taps_y, weights_y, ring, planes, 0, 0, side, side, spare)
-            _warp(spare, affine[v], side, buffer)
-        before = 0  # jitter steps before contrast
-        while before < 4 and order[v, before] != 1 and order[v, before] >= 0:
-            before += 1
-        total = 0.0
-        for y in range(0, side, rows):
-            y_to = min(y + rows, side)
-            if not has_affine[v]:
-                done = _resize(image, box[v], taps_x, weights_x, taps_y, weights_y, ring, planes, done, y, y_to, side, buffer)
-            r, g, b = buffer[0, y * side : y_to * side], buffer[1, y * side : y_to * side], buffer[2, y * side : y_to * side]
-            for k in range(before):
-                _colour(r, g, b, order[v, k], factors[v, order[v, k]], f4(0))
-            if order[v, 0] >= 0:
-                total += _sum_gray(r, g, b)
-        mean = f4(total / n)
-        for y in range(0, side, rows):
-            y_to = min(y + rows, side)
-            r, g, b = buffer[0, y * side : y_to * side], buffer[1, y * side : y_to * side], buffer[2, y * side : y_to * side]
-            if order[v, 0] >= 0:
-                for k in range(before, 4):
-                    _colour(r, g, b, order[v, k], factors[v, order[v, k]], mean)
-            if gray[v]:
-                _to_gray(r, g, b)
-            if turns[v] == 0:
-                if channels_last:
-                    _write_pixels(r, g, b, scale, offset, out, (v * n + y * side) * 3)
-                else:
-                    _write_planes(r, g, b, scale, offset, out, v * n * 3 + y * side, n)
-        if turns[v] != 0:
-            _turn(buffer, turns[v], side, spare)
-            if channels_last:
-                _write_pixels(spare[0], spare[1], spare[2], scale, offset, out, v * n * 3)
+    steps = 4 if order[0] >= 0 else 0
+    for y in range(side):
+        for block in range(blocks):
+            i = (y * blocks + block) * BLOCK
+            r, g, b = load(buffer, i), load(buffer, i + LANES), load(buffer, i + 2 * LANES)
+            r, g, b = _jitter(r, g, b, order, factors, before, steps, mean)
+            if gray:
+                r = _gray(r, g, b)
+                g = r
+                b = r
+            if layout < 2:
+                r = r * scale[0] + offset[0]
+                g = g * scale[1] + offset[1]
+                b = b * scale[2] + offset[2]
+            x = block * LANES
+            whole = x + LANES <= side
+            place = at + y * side + x
+            if layout == 1 and whole:
+                store_pixels(out, at + 3 * (y * side + x), r, g, b)
+            elif layout == 0 and whole:
+                store(out, place, r)
+                store(out, place + n, g)
+                store(out, place + 2 * n, b)
             else:
-                _write_planes(spare[0], spare[1], spare[2], scale, offset, out, v * n * 3, n)
+                store(buffer, i, r)
+                store(buffer, i + LANES, g)
+                store(buffer, i + 2 * LANES, b)
+                if layout < 2:
+                    for k in range(3 * (side - x)):
+                        pixel, c = k // 3, k % 3
+                        to = at + 3 * (y * side + x) + k if layout == 1 else place + c * n + pixel
+                        out[to] = buffer[i + LANES * c + pixel]
+
+
+@njit(nogil=True, cache=True, fastmath=True, error_model="numpy")
+def make_rows(
+    data, height, width, sources, box, flip, affine, has_affine, order, factors, gray, turns, cutout,
+    scale, offset, side, channels_last, out, start, stop,
+):  # fmt: skip
+    """Views `start` to `stop` into the flat buffer `out`; a colour becomes colour · scale + offset."""
+    blocks = (side + LANES - 1) // LANES
+    size, n = blocks * BLOCK, 3 * side * side
+    most_h, most_w = side, side
+    for v in range(start, stop):
+        most_h, most_w = max(most_h, box[v, 2]), max(most_w, box[v, 3])
+    taps_y, taps_x = count_taps(most_h, side), count_taps(most_w, side)
+    first_y, first_x = np.zeros(side, np.int64), np.zeros(side, np.int64)
+    all_y, all_x = np.zeros((taps_y, side), f4), np.zeros((taps_x, blocks * LANES), f4)
+    starts, numbers = np.zeros(blocks, np.int64), np.zeros(blocks * LANES, np.int32)
+    length = most_w + max(taps_x, 2 * LANES) + LANES  # what taps of weight 0 may touch is there, and finite
+    scratch = np.zeros(3 * length, f4), np.zeros(3 * most_w, f4), np.zeros(2 * size, f4)
+    buffer, spare, gray_sum = np.zeros(side * size, f4), np.zeros(side * size, f4), np.zeros(LANES, f4)
+    for v in range(start, stop):
+        at = sources[v] * (height * width * 3)
+        weights_y, weights_x = all_y[: count_taps(box[v, 2], side)], all_x[: count_taps(box[v, 3], side)]
+        turned = 0 if has_affine[v] else turns[v]  # a turn is a mirror and, if odd, a transposition
+        mirrored_x = flip[v] != (turned == 1 or turned == 2)
+        mirrored_y = turned == 2 or turned == 3
+        if box[v, 3] > side:
+            _many_taps(box[v, 3], side, first_x, weights_x, mirrored_x, f4(1 / 255))
+        else:
+            _two_taps(box[v, 3], side, first_x, weights_x, mirrored_x, f4(1 / 255))
+            _starts(first_x, blocks, side, starts, numbers)
+        if box[v, 2] > side:
+            _many_taps(box[v, 2], side, first_y, weights_y, False, f4(1))
+        else:
+            _two_taps(box[v, 2], side, first_y, weights_y, False, f4(1))
+        tables = first_y, weights_y, first_x, weights_x, starts, numbers
+        if has_affine[v]:
+            done = 0
+            for y in range(side):
+                done = _resize_row(data, at, height, width, box[v], y, done, tables, scratch, spare, y * size)
+            _warp(spare, affine[v], turns[v], side, buffer)
+        before = 0
+        while before < 4 and order[v, before] >= 0 and order[v, before] != 1:
+            before += 1
+        gray_sum[:] = f4(0)
+        done = 0
+        for y in range(side):
+            to = (side - 1 - y if mirrored_y else y) * size
+            if not has_affine[v]:
+                done = _resize_row(data, at, height, width, box[v], y, done, tables, scratch, buffer, to)
+            if order[v, 0] >= 0:
+                _first_sweep(buffer, to, blocks, order[v], factors[v], before, gray_sum)
+        mean = total(load(gray_sum, 0)) / f4(side * side)
+        layout = 2 if turned % 2 == 1 else (1 if channels_last else 0)
+        _second_sweep(buffer, side, order[v], factors[v], before, mean, gray[v], scale, offset, layout, out, v * n)
+        if turned % 2 == 1:
+            _write_transposed(buffer, side, scale, offset, channels_last, out, v * n)
         if cutout[v, 2] > 0:
-            _cut_out(out, v * n * 3, cutout[v], side, channels_last)
+            _cut_out(out, v * n, cutout[v], side, channels_last)

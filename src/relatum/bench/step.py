@@ -1,0 +1,235 @@
+"""The whole training step, measured three ways in one run: ours, the bare backbone, and the plain loop.
+
+- ours: exactly what `relatum pretrain` does in a step: make the batch, forward, backward, update (`Trainer.train_step`).
+- bare: the backbone as plain PyTorch modules, channels-last, `torch.compile` with default settings, forward + backward +
+  Adam on ready tensors. It is the floor of any method that uses this backbone as it is.
+- plain: views by a lean Pillow chain in a `DataLoader` with as many workers as cores, eager backbone, pairs listed,
+  concatenated and pushed through an eager head; timed in steady state, after the loader's head start is used up.
+
+The sides take turns, so that a neighbour's load falls on all of them; figures are medians over single steps.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from relatum import backbones, config, data
+from relatum.bench import spread
+from relatum.bench.plain import PillowChain, PlainViews
+from relatum.bench.plain_head import PlainHead
+from relatum.data import ImageSet
+from relatum.engine import Trainer, compile_backbone, make_fabric
+from relatum.errors import InputError
+from relatum.loader import BatchMaker
+from relatum.prepare import Prepared, prepare
+from relatum.runfolder import RunFolder
+from relatum.training import make_batches, make_objective
+
+_HEAD_START = 2  # batches that each worker prepares ahead (PyTorch's default)
+Step = Callable[[], None]
+
+
+def measure(
+    *,
+    method: str = "relational",
+    backbone: str = "conv4",
+    views: int | None = None,
+    batch_size: int | None = None,
+    side: int | None = None,
+    repeats: int = 3,
+    steps: int = 6,
+    compile: str = "on",
+    plain: bool = True,
+    root: str | Path | None = None,
+) -> dict[str, Any]:
+    """Seconds of one training step, ours against the bare backbone and against the plain loop.
+
+    Args:
+        method: any method; the plain loop exists for `relational`.
+        backbone: a name of the table.
+        views: K; the method's own by default.
+        batch_size: M; the method's own by default.
+        side: of the images; that of the dataset by default.
+        repeats: rounds in which the sides take turns.
+        steps: timed steps of each side in a round.
+        compile: whether our side compiles its backbone.
+        plain: whether the plain loop is measured.
+        root: where CIFAR-10 lies; without it the images are `shapes`.
+    """
+    prepared = _prepared(method, backbone, views, batch_size, side, compile, root)
+    recipe = prepared.recipe
+    sides: dict[str, Step] = {"bare": bare_step(recipe), "ours": our_step(prepared)}
+    loop = plain_loop(prepared) if plain and method == "relational" else None
+    for step in sides.values():  # compile, fill caches
+        for _ in range(3):
+            step()
+    seconds: dict[str, list[float]] = {"bare": [], "ours": [], "plain": []}
+    for _ in range(repeats):
+        for name, step in sides.items():
+            seconds[name] += _time(step, steps)
+        if loop is not None:
+            seconds["plain"] += _time_loop(loop, max(2, steps // 2))
+    ours, bare = float(np.median(seconds["ours"])), float(np.median(seconds["bare"]))
+    usual = float(np.median(seconds["plain"])) if seconds["plain"] else None
+    return {
+        "what": "step",
+        "method": method,
+        "views": recipe.views.number,
+        "batch_size": recipe.train.batch_size,
+        "side": recipe.data.side,
+        "backbone": backbone,
+        "data": recipe.data.name,
+        "ours_seconds": ours,
+        "plain_seconds": usual,
+        "speedup": None if usual is None else usual / ours,
+        "bare_seconds": bare,
+        "overhead": ours / bare,
+        "spread": {name: spread(values) for name, values in seconds.items() if values},
+        "threads": recipe.run.threads,
+    }
+
+
+def _prepared(
+    method: str, backbone: str, views: int | None, batch_size: int | None, side: int | None, compile: str, root: Any
+) -> Prepared:
+    name = "cifar10"
+    try:
+        data.load(name, "train", root=root)
+    except InputError:
+        name = "shapes"
+    flags = {
+        "data.name": name,
+        "method": method,
+        "backbone.name": backbone,
+        "views.number": views,
+        "train.batch_size": batch_size,
+        "run.compile": compile,
+        "train.epochs": 1,
+    }
+    prepared = prepare(config.draft(flags=flags), root=root)
+    if side is None or side == prepared.images.side:
+        return prepared
+    images = _enlarged(prepared.images, side)
+    recipe = config.draft(flags={**flags, "data.side": side, "data.pad": side // 8}).recipe(
+        {**config.flatten(prepared.recipe.tables()), "data.images": len(images)}
+    )
+    return Prepared(recipe, images, None, None if prepared.labels is None else prepared.labels[: len(images)])
+
+
+def _enlarged(images: ImageSet, side: int) -> ImageSet:
+    """The first 2,048 images at another side."""
+    from dataclasses import replace
+
+    from PIL import Image
+
+    some = images.subset(np.arange(min(len(images), 2048)))
+    larger = np.stack([np.asarray(Image.fromarray(i).resize((side, side), Image.Resampling.BICUBIC)) for i in some.images])
+    return replace(some, images=larger, pad=side // 8)
+
+
+def bare_step(recipe: config.Recipe) -> Step:
+    """Forward, backward and Adam of the compiled plain backbone on tensors that are ready."""
+    count, side = recipe.views.number * recipe.train.batch_size, recipe.data.side or 32
+    module = backbones.build(recipe.backbone.name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    compiled = torch.compile(module)
+    optimizer = torch.optim.Adam(module.parameters(), 1e-3, fused=True)
+    ready = torch.randn(count, 3, side, side).contiguous(memory_format=torch.channels_last)
+
+    def step() -> None:
+        compiled(ready).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def our_step(prepared: Prepared) -> Step:
+    """The step of `relatum pretrain`, batch after batch."""
+    recipe = prepared.recipe
+    objective = make_objective(prepared)
+    fabric = make_fabric(recipe)
+    maker: BatchMaker = make_batches(prepared, objective, fabric)
+    count, side = recipe.views.number * recipe.train.batch_size, recipe.data.side or 32
+    if recipe.run.compile == "on":
+        example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
+        failure = compile_backbone(objective, example)
+        if failure is not None:
+            raise InputError(f"torch.compile does not work here: {failure}")
+    folder = RunFolder(Path(tempfile.mkdtemp(prefix="relatum-bench-")))
+    trainer = Trainer(
+        objective, recipe, maker, folder, info={}, fabric=fabric, features=lambda: torch.zeros(len(prepared.images), 64)
+    )
+    full = len(prepared.images) // recipe.train.batch_size  # a short last batch is another step
+
+    def step() -> None:
+        batch = maker.make(trainer.step % max(full, 1))
+        trainer.train_step(batch)
+        trainer.step += 1
+
+    if hasattr(objective, "start_epoch"):
+        from relatum.objectives import EpochContext
+        from relatum.training import _clean_features
+
+        objective.train()
+        objective.start_epoch(EpochContext(1, 0, lambda: _clean_features(objective.backbone, prepared.images)))
+    objective.train()
+    return step
+
+
+def plain_loop(prepared: Prepared) -> Iterator[None]:
+    """The usual loop; each item is one finished step."""
+    recipe = prepared.recipe
+    chain = PillowChain(recipe.data.side or 32, recipe.data.mean or (0.5,) * 3, recipe.data.std or (0.25,) * 3)
+    images = PlainViews(prepared.images.images, recipe.views.number, chain)
+    loader = DataLoader(
+        images,
+        recipe.train.batch_size,
+        shuffle=True,
+        drop_last=True,
+        num_workers=recipe.run.threads or 1,
+        prefetch_factor=_HEAD_START,
+        persistent_workers=True,
+    )
+    backbone = backbones.build(recipe.backbone.name)
+    model = PlainHead(backbones.feature_size(backbone), recipe.views.number, recipe.train.batch_size)
+    optimizer = torch.optim.Adam([*backbone.parameters(), *model.parameters()], 1e-3)
+    while True:
+        for batch_MKCHW in loader:
+            views_KMCHW: Tensor = batch_MKCHW.transpose(0, 1)
+            loss = model(backbone(views_KMCHW.flatten(0, 1)))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield
+
+
+def _time(step: Step, count: int) -> list[float]:
+    step()  # warm the caches that the other side has cooled
+    taken = []
+    for _ in range(count):
+        began = time.perf_counter()
+        step()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _time_loop(loop: Iterator[None], count: int) -> list[float]:
+    """Use up what the workers prepared while others were measured, then time; at the end let them fill up and fall asleep."""
+    for _ in range(_HEAD_START * torch.get_num_threads() + 2):
+        next(loop)
+    taken = []
+    for _ in range(count):
+        began = time.perf_counter()
+        next(loop)
+        taken.append(time.perf_counter() - began)
+    time.sleep(max(1.0, 3 * _HEAD_START * float(np.median(taken))))
+    return taken

@@ -1,0 +1,74 @@
+"""Unpacking archives that others made: nothing is written outside the folder, and nothing but files and folders."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+
+from relatum.errors import RelatumError
+
+
+def unpack(file: Path, into: Path) -> None:
+    """Unpack a .zip or a .tar.* into a folder.
+
+    Raises:
+        RelatumError: the archive is damaged, or holds a path that leads out of the folder, a link or a device.
+    """
+    try:
+        if zipfile.is_zipfile(file):
+            _unzip(file, into)
+        else:
+            _untar(file, into)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise RelatumError(f"{file} cannot be unpacked: {error}.") from error
+
+
+def _checked(file: Path, name: str) -> Path:
+    path = PurePosixPath(name.replace("\\", "/"))
+    if path.is_absolute() or ".." in path.parts or ":" in name:
+        raise RelatumError(f"{file} holds {name!r}, which leads out of its folder: not unpacked.")
+    return Path(*path.parts)
+
+
+def _untar(file: Path, into: Path) -> None:
+    with tarfile.open(file) as archive:
+        for member in archive:
+            target = into / _checked(file, member.name)
+            if member.isdir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            if not member.isfile():
+                raise RelatumError(f"{file} holds {member.name!r}, which is neither a file nor a folder: not unpacked.")
+            source = archive.extractfile(member)
+            assert source is not None
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with source, target.open("wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+
+
+def _unzip(file: Path, into: Path) -> None:
+    with zipfile.ZipFile(file) as archive:
+        for member in archive.infolist():
+            target = into / _checked(file, member.filename)
+            if member.is_dir():
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with archive.open(member) as source, target.open("wb") as out:
+                shutil.copyfileobj(source, out, 1 << 20)
+
+
+def move_into(folder: Path, target: Path) -> None:
+    """Move a finished folder into place; where something is there already, file by file."""
+    if not target.exists():
+        folder.rename(target)
+        return
+    for path, _, names in os.walk(folder):
+        place = target / Path(path).relative_to(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (Path(path) / name).replace(place / name)

@@ -1,0 +1,111 @@
+"""`embed`: the representations of images of one's own, as an array and as a file that other tools read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from relatum import data as sources
+from relatum import registry
+from relatum.checkpoint import load_backbone
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+from relatum.features import Features, cached, extract
+from relatum.files import write_atomically
+
+Source = str | os.PathLike[str]
+
+
+def embed(
+    backbone: Source | nn.Module,
+    data: Source | ImageSet,
+    *,
+    out: Source | None = None,
+    split: str = "train",
+    root: Source | None = None,
+    batch_size: int = 512,
+    progress: bool = True,
+) -> Features:
+    """The (N, d) float32 representations of all images of `data`.
+
+    A dataset is normalised with its own statistics, as in domain transfer; a folder with the backbone's, so that one
+    image has one representation whichever folder it lies in.
+
+    Args:
+        backbone: a run folder, a weights file, or a module (`relatum.load_backbone`).
+        data: a dataset's name, a folder of images, or images already loaded.
+        out: a file to write: `.npz` (features, labels, files, names) or `.parquet` (one row per image; needs pyarrow).
+        split: of a dataset.
+        root: the folder that holds the datasets.
+        batch_size: images per pass.
+        progress: show a bar when it takes long.
+    """
+    target = None if out is None else _check_target(Path(out))
+    module = backbone if isinstance(backbone, nn.Module) else load_backbone(Path(backbone))
+    images = data if isinstance(data, ImageSet) else load_for(module, data, split=split, root=root)
+    if isinstance(backbone, nn.Module) or not Path(backbone).is_dir():
+        z = extract(module, images, batch_size=batch_size, progress=progress)
+    else:
+        z = cached(module, images, Path(backbone) / "features", batch_size=batch_size, progress=progress)
+    if target is not None:
+        write(target, z, images)
+    return z
+
+
+def load_for(backbone: nn.Module, data: Source, *, split: str = "train", root: Source | None = None) -> ImageSet:
+    """Images as a backbone wants them: a folder at the side and with the normalisation that it was trained with."""
+    place = None if root is None else Path(root)
+    if str(data) in registry.DATASETS:
+        return sources.load(str(data), split, root=place)
+    info: dict[str, Any] = getattr(backbone, "info", {})  # a module of the user's own knows nothing
+    known = {name: info[name] for name in ("side", "mean", "std") if info.get(name)}
+    return sources.load(os.fspath(data), split, root=place, **known)
+
+
+def _check_target(path: Path) -> Path:
+    """Bad endings and missing libraries are found before the work, not after it."""
+    if path.suffix not in (".npz", ".parquet"):
+        raise InputError(f"{path} must end in .npz or .parquet.")
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise InputError("writing .parquet needs pyarrow: run `pip install pyarrow`, or choose .npz.") from None
+    return path
+
+
+def write(path: Path, z: Features, images: ImageSet) -> None:
+    """Write representations with what is known about their images."""
+    labels = np.full(len(z), -1, np.int64) if images.labels is None else images.labels
+    files = [] if images.files is None else [str(f) for f in images.files]
+    if path.suffix == ".parquet":
+        write_atomically(path, lambda p: _write_parquet(p, z, labels, files, images.classes))
+        return
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(
+                file, features=z, labels=labels, files=np.array(files, np.str_), names=np.array(images.classes, np.str_)
+            )
+
+    write_atomically(path, save)
+
+
+def _write_parquet(path: Path, z: Features, labels: Any, files: list[str], names: tuple[str, ...]) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    size = z.shape[1]
+    columns = {
+        "features": pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(z).reshape(-1)), size),
+        "label": pa.array(labels),
+    }
+    if files:
+        columns["file"] = pa.array(files)
+    if names:
+        columns["name"] = pa.array([names[i] if i >= 0 else None for i in labels])
+    pq.write_table(pa.table(columns), path)

@@ -1,0 +1,86 @@
+"""k-nearest-neighbours: how good a representation is with no training at all (not in the paper)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum.evaluation.linear import scores
+from relatum.evaluation.neighbours import METRICS, nearest
+from relatum.evaluation.task import OFFLINE, Outcome, Task
+from relatum.settings import setting
+
+Labels = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class KNNSettings:
+    """k-nearest-neighbours (not in the paper)."""
+
+    k: int = setting(20, "neighbours that vote", ge=1)
+    metric: str = setting("cosine", "what near means", choices=METRICS)
+    weighting: str = setting("exp", "a vote weighs exp(similarity / temperature), or 1", choices=("exp", "uniform"))
+    temperature: float = setting(0.07, "of the weights", gt=0)
+    limit_train: int | None = setting(None, "learn from only so many labelled images, class-balanced", ge=1)
+    val_fraction: float | None = setting(None, "held-out part of the training set; by default the run's", ge=0, le=0.9)
+
+
+def knn_predict(
+    train_features: NDArray[np.float32],
+    train_labels: Labels,
+    test_features: NDArray[np.float32],
+    *,
+    k: int = 20,
+    metric: str = "cosine",
+    weighting: str = "exp",
+    temperature: float = 0.07,
+) -> Labels:
+    """The class that the k nearest training images vote for; equal votes go to the lowest class.
+
+    With `metric="euclidean"` the similarity is −distance. Neighbours at equal distance are taken in the order of index.
+    """
+    k = min(k, len(train_features))
+    distances, indices = nearest(test_features, train_features, k, metric=metric)
+    if weighting == "exp":
+        # Weights relative to the nearest neighbour's: the same votes, and far ones cannot all underflow to 0.
+        weights = np.exp((distances[:, :1] - distances) / temperature)
+    else:
+        weights = np.ones_like(distances)
+    votes = np.zeros((len(indices), int(train_labels.max()) + 1))
+    rows = np.arange(len(indices))
+    voters = train_labels[indices]
+    for j in range(k):
+        votes[rows, voters[:, j]] += weights[:, j]
+    return votes.argmax(1)
+
+
+def knn_accuracy(
+    train_features: NDArray[np.float32],
+    train_labels: Labels,
+    test_features: NDArray[np.float32],
+    test_labels: Labels,
+    *,
+    k: int = 20,
+    metric: str = "cosine",
+    weighting: str = "exp",
+    temperature: float = 0.07,
+) -> float:
+    """Accuracy in percent of `knn_predict`."""
+    predicted = knn_predict(
+        train_features, train_labels, test_features, k=k, metric=metric, weighting=weighting, temperature=temperature
+    )
+    return 100.0 * float((predicted == test_labels).mean())
+
+
+def run(task: Task) -> Outcome:
+    """The protocol: training images vote on test images."""
+    chosen: KNNSettings = task.settings
+    y, test_y = task.labels(task.train), task.labels(task.test)
+    x, test_x = task.features(task.train), task.features(task.test)
+    options = {name: getattr(chosen, name) for name in ("k", "metric", "weighting", "temperature")}
+    names = task.train.classes
+    accuracy, per_class = scores(knn_predict(x, y, test_x, **options), test_y, names)
+    details = {"per_class": per_class, "classes": list(names), "k": min(chosen.k, len(x))}
+    return Outcome(accuracy, details, dict(OFFLINE), n_train=len(x))

@@ -1,0 +1,126 @@
+"""`search`: the images of a gallery that lie nearest to query images, and a contact sheet to look at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from relatum.checkpoint import load_backbone
+from relatum.data.decode import decode, reason
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+from relatum.evaluation.embedding import Source, embed, load_for
+from relatum.evaluation.neighbours import nearest
+from relatum.features import extract
+from relatum.files import write_atomically
+
+_TILE, _GAP, _LINE = 96, 6, 14  # pixels of the contact sheet
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One image found: which query, its rank from 1, its file (or number), and its Euclidean distance."""
+
+    query: str
+    rank: int
+    file: str
+    distance: float
+
+
+def search(
+    run: Source,
+    gallery: Source,
+    queries: Sequence[Source],
+    *,
+    top: int = 10,
+    out: Source | None = None,
+    split: str = "train",
+    root: Source | None = None,
+    progress: bool = True,
+) -> list[Hit]:
+    """The `top` images of a gallery nearest to each query, by Euclidean distance; equal ones in the gallery's order.
+
+    Args:
+        run: a run folder or a weights file.
+        gallery: a folder of images, or a dataset's name.
+        queries: image files.
+        top: how many to find for each; fewer where the gallery is smaller.
+        out: a PNG to draw the queries with what was found.
+        split: of a dataset.
+        root: the folder that holds the datasets.
+        progress: show a bar when it takes long.
+    """
+    if not queries:
+        raise InputError("there is nothing to search for: name at least one image file.")
+    if top < 1:
+        raise InputError(f"top = {top} is out of range: it must be at least 1.")
+    backbone = load_backbone(Path(run))
+    images = load_for(backbone, gallery, split=split, root=root)
+    asked = read_queries(queries, images)
+    z = embed(run, images, progress=progress)
+    distances, indices = nearest(extract(backbone, asked), z, min(top, len(images)))
+    hits = [
+        Hit(os.fspath(query), rank + 1, file_of(images, int(indices[i, rank])), float(distances[i, rank]))
+        for i, query in enumerate(queries)
+        for rank in range(indices.shape[1])
+    ]
+    if out is not None:
+        sheet = contact_sheet(asked.images, images.images, indices, distances, [Path(q).name for q in queries])
+        write_atomically(Path(out), lambda path: sheet.save(path, format="PNG"))
+    return hits
+
+
+def file_of(images: ImageSet, index: int) -> str:
+    """An image's file, or its number where it has none."""
+    return str(index) if images.files is None else images.files[index]
+
+
+def read_queries(queries: Sequence[Source], like: ImageSet) -> ImageSet:
+    """Query files decoded exactly as the gallery was, with its side and normalisation."""
+    pixels = np.empty((len(queries), like.side, like.side, 3), np.uint8)
+    for i, query in enumerate(queries):
+        if not Path(query).exists():
+            raise InputError(f"there is no image file '{os.fspath(query)}'.")
+        try:
+            pixels[i] = decode(query, like.side)
+        except Exception as error:  # whatever Pillow raises on a file that it cannot read
+            raise InputError(f"{os.fspath(query)} cannot be read: {reason(error)}.") from None
+    return replace(like, images=pixels, labels=None, classes=(), files=[os.fspath(q) for q in queries], skipped=())
+
+
+def contact_sheet(
+    queries: NDArray[np.uint8],
+    gallery: NDArray[np.uint8],
+    indices: NDArray[np.int64],
+    distances: NDArray[np.floating[Any]],
+    names: Sequence[str],
+) -> Image.Image:
+    """One row per query: the query itself, then what was found, nearest first, with its distance."""
+    rows, top = indices.shape
+    step = _TILE + _GAP
+    sheet = Image.new("RGB", ((top + 1) * step + 3 * _GAP, rows * (step + _LINE) + _GAP), "white")
+    draw = ImageDraw.Draw(sheet)
+    for row in range(rows):
+        y = _GAP + row * (step + _LINE)
+        sheet.paste(_tile(queries[row]), (_GAP, y))
+        draw.text((_GAP, y + _TILE + 1), _short(names[row]), fill="black")
+        for column in range(top):
+            x = 3 * _GAP + (column + 1) * step
+            sheet.paste(_tile(gallery[indices[row, column]]), (x, y))
+            draw.text((x, y + _TILE + 1), f"{distances[row, column]:.3g}", fill="black")
+    return sheet
+
+
+def _tile(image: NDArray[np.uint8]) -> Image.Image:
+    return Image.fromarray(np.ascontiguousarray(image)).resize((_TILE, _TILE), Image.Resampling.BICUBIC)
+
+
+def _short(name: str, most: int = 16) -> str:
+    return name if len(name) <= most else name[: most - 1] + "…"

@@ -1,0 +1,181 @@
+"""`Task`: what a protocol works on, and `Outcome`: what it gives back.
+
+Which images a probe learns from and which it is tested on is decided here and nowhere else. `test`: the dataset's own
+splits. `val`: the part of the training set that the run held out. A held-out part is kept out of probing in both cases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from relatum import data as sources
+from relatum import registry
+from relatum.config import Recipe
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+from relatum.features import Features, cached
+from relatum.files import file_safe
+
+_SAME_IMAGES = ({"cifar100", "cifar100-20"},)  # datasets that differ in their labels only
+
+# What all protocols on frozen features have in common, for the result.
+OFFLINE = {"probe": "offline", "augmentation": "none", "batch_norm": "eval (frozen statistics)", "backbone": "frozen"}
+
+
+@dataclass
+class Outcome:
+    """What a protocol found.
+
+    Attributes:
+        accuracy: percent, or None.
+        details: goes into the result as it is.
+        protocol: facts about how it was done that are no settings: augmentation, batch-norm mode, ...
+        n_train: images that were learned from.
+    """
+
+    accuracy: float | None
+    details: dict[str, Any] = field(default_factory=dict)
+    protocol: dict[str, Any] = field(default_factory=dict)
+    n_train: int = 0
+
+
+@dataclass
+class Task:
+    """One evaluation to do.
+
+    Attributes:
+        run: the run's folder.
+        recipe: how it was pretrained.
+        backbone: frozen, in eval mode.
+        data: a dataset's name or a folder.
+        split: `test` or `val`.
+        settings: the protocol's own.
+        seed: for every draw of the protocol.
+        needs_labels: whether images without labels are an error.
+        root: of the datasets.
+        tag: part of the artifacts' names.
+        progress: show bars.
+    """
+
+    run: Path
+    recipe: Recipe
+    backbone: nn.Module
+    data: str
+    split: str
+    settings: Any
+    seed: int
+    protocol: str = ""
+    needs_labels: bool = True
+    root: Path | None = None
+    tag: str = ""
+    progress: bool = True
+
+    @cached_property
+    def test(self) -> ImageSet:
+        """The images that are tested on."""
+        return self._labelled(self._held_out if self.split == "val" else self._test_split())
+
+    @cached_property
+    def train(self) -> ImageSet:
+        """The images that a probe may learn from."""
+        images = self._labelled(self._rest)
+        limit = getattr(self.settings, "limit_train", None)
+        return images if limit is None else sources.limit(images, limit, self.seed)
+
+    def labels(self, images: ImageSet) -> NDArray[np.int64]:
+        """The labels of images that must have some."""
+        if images.labels is None:
+            raise InputError(
+                f"{images.name} ({images.split}) has no labels, and {self.protocol} evaluation needs them: "
+                "put each class into a sub-folder of its own.\n"
+                "Without labels there are `relatum evaluate tsne`, `relatum evaluate retrieval` and `relatum search`."
+            )
+        return images.labels
+
+    def features(self, images: ImageSet) -> Features:
+        """Representations by the frozen backbone, kept beside the run."""
+        z = cached(self.backbone, images, self.run / "features", progress=self.progress)
+        if not np.isfinite(z).all():
+            raise InputError(
+                f"the backbone of {self.run} gives numbers that are not finite for {images.name}; did it diverge?"
+            )
+        return z
+
+    def artifact(self, ending: str) -> Path:
+        """RUN/artifacts/PROTOCOL-DATASET-SPLIT[-TAG] with an ending such as `.npz`."""
+        parts = (self.protocol, file_safe(self.test.name), self.test.split, self.tag)
+        return self.run / "artifacts" / ("-".join(filter(None, parts)) + ending)
+
+    @property
+    def fraction(self) -> float:
+        """The held-out part of the training set."""
+        given = getattr(self.settings, "val_fraction", None)
+        if given is not None:
+            return float(given)
+        own = self.split == "val" or self._same_images
+        return self.recipe.data.val_fraction if own else 0.0
+
+    @property
+    def _same_images(self) -> bool:
+        names = {self.data, self.recipe.data.name}
+        if len(names) == 1 or names in _SAME_IMAGES:
+            return True
+        folders = {Path(name).resolve() for name in names - registry.DATASETS.keys()}
+        return len(folders) == 1 and not names & registry.DATASETS.keys()
+
+    def _labelled(self, images: ImageSet) -> ImageSet:
+        if self.needs_labels:
+            self.labels(images)
+        return images
+
+    def _load(self, name: str, split: str) -> ImageSet:
+        side = None if name in registry.DATASETS else self.recipe.data.side
+        return sources.load(name, split, root=self.root, side=side)
+
+    def _test_split(self) -> ImageSet:
+        try:
+            return self._load(self.data, "test")
+        except InputError:
+            if self.needs_labels or self.data in registry.DATASETS:
+                raise
+            return self._load(self.data, "train")  # a plain folder: all of it, and the result says `train`
+
+    @cached_property
+    def _parts(self) -> tuple[ImageSet, ImageSet | None]:
+        """The training set without its held-out part, and that part."""
+        images = self._load(self.data, "train")
+        if not self.fraction:
+            return images, None
+        # The part is balanced by the labels that pretraining saw: CIFAR-100's fine ones, also under its coarse labels.
+        other = {self.data, self.recipe.data.name} in _SAME_IMAGES
+        balanced = self._load(self.recipe.data.name, "train") if other else images
+        numbers = replace(balanced, images=np.arange(len(balanced)), files=None)  # type: ignore[arg-type]
+        rest, held = sources.split_validation(numbers, self.fraction, self.recipe.seed)
+        return (
+            images.subset(rest.images.astype(np.int64)),
+            replace(images.subset(held.images.astype(np.int64)), split="val"),
+        )
+
+    @property
+    def _rest(self) -> ImageSet:
+        return self._parts[0]
+
+    @property
+    def _held_out(self) -> ImageSet:
+        held = self._parts[1]
+        if held is not None:
+            return held
+        try:
+            return self._load(self.data, "val")
+        except InputError:
+            raise InputError(
+                f"{self.run} held out no part of its training set, so there is no 'val' split.\n"
+                "Pretrain with --val-fraction 0.2, or evaluate with --set val_fraction=0.2 (on images it has seen)."
+            ) from None

@@ -1,0 +1,54 @@
+"""What `relatum list` shows: the tables of names as rows, without torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from relatum import registry
+from relatum.errors import unknown
+
+Rows = list[dict[str, Any]]
+
+
+def rows(what: str) -> Rows:
+    """Rows with `name` and `summary`, and what else is known."""
+    tables = {"methods": _methods, "backbones": _backbones, "datasets": _datasets, "tables": _tables}
+    if what not in tables:
+        raise unknown("list", what, tables)
+    return tables[what]()
+
+
+def _methods() -> Rows:
+    return [{"name": name, "summary": row.summary, "uses_labels": row.uses_labels} for name, row in registry.METHODS.items()]
+
+
+def _backbones() -> Rows:
+    return [
+        {
+            "name": name,
+            "summary": f"{row.summary}: {row.parameters:,} parameters, {row.num_features} features",
+            "parameters": row.parameters,
+            "num_features": row.num_features,
+        }
+        for name, row in registry.BACKBONES.items()
+    ]
+
+
+def _datasets() -> Rows:
+    return [
+        {
+            "name": name,
+            "summary": f"{row.summary}; {row.side} × {row.side}",
+            "side": row.side,
+            "classes": row.classes,
+            "mean": list(row.mean),
+            "std": list(row.std),
+        }
+        for name, row in registry.DATASETS.items()
+    ]
+
+
+def _tables() -> Rows:
+    from relatum.paper import tables
+
+    return [{"name": name, "summary": summary} for name, summary in tables().items()]

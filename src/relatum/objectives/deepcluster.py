@@ -1,0 +1,108 @@
+"""DeepCluster (Caron et al. 2018): predict the cluster of each image; the clusters are made anew at each epoch.
+
+Where the authors' code clusters augmented images, normalised twice, with a seed bounded by the clock, this one clusters
+clean images, seeded. Shape letters: K views, M images, N training images, d features.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from relatum import clustering, rng
+from relatum.backbones import seeded
+from relatum.batch import Batch
+from relatum.errors import InputError
+from relatum.objectives.base import EpochContext, Metrics, Objective, accuracy, mlp_head, single
+
+
+class DeepCluster(Objective):
+    """Cross-entropy against pseudo-labels from k-means on PCA-whitened, L2-normalised features of clean images.
+
+    The pseudo-labels and the weights of the clusters are buffers: a checkpoint in mid-epoch holds all that a resume
+    needs, and nothing is clustered again before the next epoch.
+
+    Args:
+        backbone: any module that maps (N, C, H, W) to (N, d).
+        num_features: d.
+        num_images: N.
+        num_classes: sets the number of clusters, 10 × classes, unless `clusters` does. It is a count; no label is read.
+        clusters: the number of clusters; 100 where there are neither clusters nor classes given.
+        hidden: hidden units of the head.
+        reset: what each epoch makes anew: the whole `head` (the paper), or its `last` layer (the authors' code).
+        class_weights: weigh each cluster by 1 − its share of the images (the authors' code).
+    """
+
+    min_images = 2  # the head's batch-norm needs two rows
+    pseudo_labels: Tensor
+    cluster_weights: Tensor
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        num_features: int,
+        *,
+        num_images: int,
+        num_classes: int | None = None,
+        clusters: int | None = None,
+        hidden: int = 256,
+        reset: str = "head",
+        class_weights: bool = False,
+        **unused: Any,
+    ) -> None:
+        super().__init__(backbone, num_features)
+        if reset not in ("head", "last"):
+            raise ValueError(f"reset must be 'head' or 'last', not {reset!r}")
+        if clusters is not None and clusters > num_images:
+            raise InputError(f"objective.clusters = {clusters} is more than there are images ({num_images}).")
+        self.clusters = clusters or min(10 * num_classes if num_classes else 100, num_images)
+        self.hidden, self.reset, self.class_weights = hidden, reset, class_weights
+        self.head = mlp_head(num_features, hidden, self.clusters)
+        self.register_buffer("pseudo_labels", torch.full((num_images,), -1))
+        self.register_buffer("cluster_weights", torch.ones(self.clusters))
+
+    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+        """Cross-entropy over all K·M views, and the share of clusters recognised."""
+        batch = Batch.of(batch)
+        self.require_images(batch)
+        if batch.indices is None:
+            raise ValueError("DeepCluster looks up pseudo-labels by sample number: pass a Batch with `indices`.")
+        targets = self.pseudo_labels[batch.indices.to(self.pseudo_labels.device)].repeat(batch.views.shape[0])
+        if not targets.is_cuda and bool((targets < 0).any()):
+            raise ValueError("DeepCluster has no pseudo-labels yet: call start_epoch before the first step.")
+        logits = single(self.head(self.encode(batch)))
+        weights = self.cluster_weights.to(logits.dtype) if self.class_weights else None
+        return F.cross_entropy(logits, targets, weights), {"accuracy": accuracy(logits, targets)}
+
+    def start_epoch(self, context: EpochContext) -> Iterable[nn.Parameter]:
+        """Cluster the clean images, and make the head anew."""
+        began = time.perf_counter()
+        features = context.features()
+        if len(features) != len(self.pseudo_labels):
+            raise ValueError(f"{len(features)} features for {len(self.pseudo_labels)} images: one is needed for each.")
+        points = clustering.prepare(features)
+        labels = clustering.kmeans(points, self.clusters, context.seed, context.epoch)[1]
+        sizes = torch.bincount(labels, minlength=self.clusters)
+        previous = self.pseudo_labels.cpu()
+        self.pseudo_labels.copy_(labels)
+        self.cluster_weights.copy_(1 - sizes / len(labels))
+        known = "" if int(previous.min()) < 0 else f", NMI {clustering.mutual_information(previous, labels):.2f}"
+        context.say(
+            f"{int((sizes > 0).sum())} clusters of {len(labels)} images,"
+            f" {int(sizes.min())} to {int(sizes.max())} in each{known}, {time.perf_counter() - began:.1f} s"
+        )
+        return self.renew(context.seed, context.epoch)
+
+    def renew(self, seed: int, epoch: int) -> list[nn.Parameter]:
+        """New weights for the head, or its last layer, from (seed, epoch) alone; the parameters stay in place."""
+        with seeded(rng.CLUSTER, seed, epoch):
+            fresh = mlp_head(self.num_features, self.hidden, self.clusters)
+        old: nn.Module = self.head if self.reset == "head" else self.head[-1]
+        new: nn.Module = fresh if self.reset == "head" else fresh[-1]
+        old.load_state_dict(new.state_dict())  # copies in place: the optimiser still holds the same parameters
+        return list(old.parameters())

@@ -1,0 +1,132 @@
+"""How long a plan will take on this machine: a cost per view, measured once per backbone, times what is planned.
+
+The cost of a view is one forward and backward pass of the backbone. It is measured on a few dozen images (well under a
+second for most backbones), and kept in the user's cache folder for this machine and number of threads; without a
+measurement, or where torch is not wanted, a rough model from the backbone's operations serves. An estimate, no
+promise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from relatum import registry
+from relatum.files import write_json
+from relatum.paper import ledger
+from relatum.paper.grid import Evaluation, Run
+
+Cost = Callable[[str, int], float]  # (backbone, side) -> seconds of one view, forward and backward
+
+IMAGES = {  # pretraining images, labelled training images, test images
+    "cifar10": (50_000, 50_000, 10_000),
+    "cifar100": (50_000, 50_000, 10_000),
+    "cifar100-20": (50_000, 50_000, 10_000),
+    "stl10": (100_000, 5_000, 8_000),
+    "tiny-imagenet": (100_000, 100_000, 10_000),
+    "slimagenet": (160_000, 160_000, 20_000),
+    "shapes": (10_000, 10_000, 2_000),
+}
+# Multiply-adds of one 32 x 32 view, forward, in millions; they grow with the area.
+_MEGA = {"conv4": 1.1, "resnet8": 12.5, "resnet32": 69.0, "resnet56": 126.0, "resnet34": 75.0}
+_START = 6.0  # seconds until a process trains: imports, data, compilation
+_PAIR = 0.6e-6  # seconds per pair of the relation head (37 ms for 63,488 pairs, two cores)
+_VIEW = 5e-6  # seconds to make one 32 x 32 view (two cores)
+_PROBE_STEP = 2.5e-4  # seconds per step of a linear probe on features
+
+
+def rough(backbone: str, side: int) -> float:
+    """Seconds of one view from operation counts: 60 GFLOP/s and a floor for memory traffic (two cores of 2.8 GHz)."""
+    area = (side / 32) ** 2
+    return area * (1.5e-4 + _MEGA[backbone] * 1e6 * 6 / 60e9)
+
+
+class Measured:
+    """Measured seconds of one view on this machine; each backbone and side is measured once and kept.
+
+    Args:
+        path: the file they are kept in; by default in the user's cache folder.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        self.path = path or cache / "relatum" / "view-seconds.json"
+        self.kept: dict[str, float] = {}
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            self.kept = {str(k): float(v) for k, v in json.loads(self.path.read_text("utf-8")).items()}
+
+    def __call__(self, backbone: str, side: int) -> float:
+        """Seconds of one view, measured now if they were not before."""
+        key = (
+            f"{backbone}/{side}/{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
+        )
+        key += f"/{ledger.machine()}"
+        if key not in self.kept:
+            try:
+                self.kept[key] = _measure(backbone, side)
+            except (ImportError, RuntimeError):
+                return rough(backbone, side)
+            with contextlib.suppress(OSError):
+                write_json(self.path, self.kept)
+        return self.kept[key]
+
+
+def _measure(backbone: str, side: int) -> float:
+    """The quickest of three forward and backward passes over a few images: what quiet cores would need."""
+    import torch
+
+    model = registry.resolve(registry.BACKBONES[backbone].target)().train()
+    count = int(min(64, max(4, 0.15 / rough(backbone, side))))  # about 0.15 s per pass
+    images = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
+    model = model.to(memory_format=torch.channels_last)
+    times = []
+    for _ in range(4):
+        start = time.perf_counter()
+        model(images).sum().backward()
+        times.append(time.perf_counter() - start)
+    return min(times[1:]) / count
+
+
+def run_seconds(run: Run, cost: Cost) -> float:
+    """Seconds of one pretraining."""
+    if not registry.METHODS[run.method].trains:
+        return _START
+    side = registry.DATASETS[run.data].side
+    labelled = registry.METHODS[run.method].uses_labels
+    images = IMAGES[run.data][1 if labelled else 0] * (1 - run.val_fraction)
+    images = min(images, run.limit_train or images)
+    per_image = run.views * (cost(run.backbone, side) + _VIEW * (side / 32) ** 2)
+    if run.method == "relational":
+        per_image += (run.views**2 - run.views) * _PAIR
+    return _START + run.epochs * images * per_image
+
+
+def evaluation_seconds(evaluation: Evaluation, cost: Cost) -> float:
+    """Seconds of one evaluation; features cost a forward pass, a third of a training pass."""
+    if evaluation.protocol == "classifier":
+        return 0.0
+    _, train, test = IMAGES[evaluation.dataset]
+    view = cost(evaluation.run.backbone, registry.DATASETS[evaluation.dataset].side)
+    epochs = evaluation.epochs or 0
+    if evaluation.protocol == "linear":
+        return _START + (train + test) * view / 3 + epochs * (train / 128) * _PROBE_STEP
+    if evaluation.protocol == "finetune":
+        return _START + epochs * train * view + test * view / 3
+    return _START + test * view / 3 + (60.0 if evaluation.protocol == "tsne" else 10.0)
+
+
+def total(runs: Iterable[Run], evaluations: Iterable[Evaluation], cost: Cost) -> float:
+    """Seconds of runs and evaluations, one after another."""
+    return sum(run_seconds(r, cost) for r in runs) + sum(evaluation_seconds(e, cost) for e in evaluations)
+
+
+def words(seconds: float) -> str:
+    """Seconds for people: `40 s`, `12 min`, `5.5 h`, `3.2 days`."""
+    for limit, unit, name in ((90, 1, "s"), (90 * 60, 60, "min"), (48 * 3600, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / unit:.0f} {name}" if name != "h" else f"{seconds / unit:.1f} {name}"
+    return f"{seconds / 86400:.1f} days"

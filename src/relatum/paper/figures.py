@@ -1,0 +1,220 @@
+"""The paper's figures, as PNG and SVG: our results in full colour, the paper's values beside them in outline.
+
+Colours are Okabe and Ito's, which stay apart for colour-blind readers; methods also differ in their marker. matplotlib
+is imported when something is drawn. Pictures of images and of t-SNE maps are in `pictures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from relatum.paper.plan import Cell, Planned, Sheet
+from relatum.paper.results import Figure, Results, figure
+from relatum.paper.table import Row
+
+STYLE = {  # method -> colour (Okabe & Ito 2008), marker
+    "relational": ("#D55E00", "o"),
+    "simclr": ("#0072B2", "s"),
+    "rotation": ("#009E73", "^"),
+    "deepcluster": ("#CC79A7", "D"),
+    "deepinfomax": ("#E69F00", "v"),
+    "supervised": ("#595959", "P"),
+    "random": ("#BBBBBB", "x"),
+}
+GREY = "#6E6E6E"
+PAPER_MARK: dict[str, Any] = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"}
+Draw = Callable[[Planned, Results, Any], Any]
+
+
+def draw(planned: Planned, results: Results, folder: str | Path) -> list[Path]:
+    """Draw a figure of the paper into `folder`; gives the files written, none for a table.
+
+    Args:
+        planned: a figure of a plan.
+        results: where our figures come from.
+        folder: where `NAME.png` and `NAME.svg` go.
+    """
+    from relatum.paper import pictures
+
+    drawers: Mapping[str, Draw] = {
+        "fig-depth": _depth,
+        "fig-augmentations": _augmentations,
+        "fig-semi-supervised": _semi_supervised,
+        "retrieval-errors": pictures.retrieval_errors,
+        "retrieval": pictures.retrieval,
+        "tsne": pictures.tsne,
+        "tsne-super": pictures.tsne_super,
+    }
+    if planned.name not in drawers:
+        return []
+    import matplotlib
+
+    # Text stays text in the SVG, and a picture drawn again from the same results is the same file.
+    look: dict[Any, Any] = {
+        "svg.fonttype": "none",
+        "svg.hashsalt": "relatum",
+        "font.size": 9,
+        "axes.titlesize": 10,
+        "axes.titleweight": "bold",
+    }
+    with matplotlib.rc_context(look):
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Canvas
+
+        canvas = Canvas(layout="constrained", dpi=160)
+        FigureCanvasAgg(canvas)
+        if drawers[planned.name](planned, results, canvas) is False:
+            return []
+        paths = [Path(folder) / f"{planned.name}.{ending}" for ending in ("png", "svg")]
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        canvas.savefig(paths[0])
+        canvas.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+# -------------------------------------------------------------------------------------------------------------- helpers
+
+
+def figures_of(sheet: Sheet, results: Results) -> dict[tuple[str, str], tuple[Cell, Figure]]:
+    """Cells and our figures by the keys of row and column."""
+    return {(c.row.key, c.column.key): (c, figure(c, results)) for c in sheet.cells}
+
+
+def tidy(axes: Any) -> None:
+    """Light axes: two spines, a faint grid behind the data."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color("#999999")
+    axes.grid(axis="y", color="#E4E4E4", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(color="#999999")
+
+
+def legend(canvas: Any, rows: Sequence[Row], anything: bool, *, bars: bool = False) -> None:
+    """Below the graphs: the methods' colours, and what full colour and outline stand for."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    ours = "this implementation" + ("" if anything else " (no runs yet)")
+    marks: list[Any] = []
+    for row in rows:
+        colour, marker = STYLE[row.key]
+        marks.append(
+            Patch(color=colour, label=row.title)
+            if bars
+            else Line2D([], [], color=colour, marker=marker, label=row.title)
+        )
+    if bars:
+        marks.append(Patch(color="#BBBBBB", label=ours))
+        marks.append(Line2D([], [], linestyle="", **PAPER_MARK, label="paper"))
+    else:
+        marks.append(Line2D([], [], color=GREY, label=ours))
+        marks.append(Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="--", label="paper"))
+    canvas.legend(handles=marks, loc="outside lower center", ncols=min(4, len(marks)), frameon=False, fontsize=8)
+
+
+def headline(canvas: Any, planned: Planned) -> None:
+    """The figure's title; what was changed of the paper's conditions goes into a second line."""
+    remarks = dict.fromkeys(r for s in planned.sheets for r in s.remarks)
+    text = f"{planned.table.title} ({planned.table.where} of the paper)"
+    canvas.suptitle(text + (f"\n{'; '.join(remarks)}" if remarks else ""), fontsize=11)
+
+
+# --------------------------------------------------------------------------------------------------------------- graphs
+
+
+def _depth(planned: Planned, results: Results, canvas: Any) -> None:
+    """Bars by dataset: the gain from Conv-4 to ResNet-32; the paper's as a diamond on each bar's place."""
+    canvas.set_size_inches(7.2, 4.4)
+    axes = canvas.add_subplot()
+    sheet = planned.sheets[0]
+    found = figures_of(sheet, results)
+    width = 0.8 / len(sheet.rows)
+    for r, row in enumerate(sheet.rows):
+        colour, _ = STYLE[row.key]
+        for c, column in enumerate(sheet.columns):
+            cell, ours = found[row.key, column.key]
+            x = c + (r - (len(sheet.rows) - 1) / 2) * width
+            axes.bar(x, ours.mean or 0.0, width * 0.86, color=colour)
+            if cell.paper.mean is not None:
+                axes.plot(x, cell.paper.mean, **PAPER_MARK)
+    axes.axhline(0, color="#999999", linewidth=0.8)
+    axes.set_xticks(range(len(sheet.columns)), [c.title for c in sheet.columns])
+    axes.set_ylabel("accuracy with ResNet-32 less that with Conv-4")
+    tidy(axes)
+    anything = any(f.mean is not None for _, f in found.values())
+    legend(canvas, sheet.rows, anything, bars=True)
+    headline(canvas, planned)
+
+
+def _line(axes: Any, x: Sequence[float], y: Sequence[float], style: tuple[str, str], **more: Any) -> None:
+    colour, marker = style
+    axes.plot(x, y, color=colour, marker=marker, markersize=5.5, linewidth=1.6, **more)
+
+
+def _series(
+    sheet: Sheet, found: Mapping[tuple[str, str], tuple[Cell, Figure]], row: str, *, base: bool
+) -> tuple[list[tuple[int, float, float]], list[tuple[int, float]]]:
+    """Ours as (position, value, std) and the paper's as (position, value); from the first column's value if `base`."""
+    ours, paper = [], []
+    start = found.get((row, sheet.columns[0].key))
+    for i, column in enumerate(sheet.columns):
+        if (row, column.key) not in found:
+            continue
+        cell, mine = found[row, column.key]
+        our_base = (start[1].mean if start else None) if base else 0.0
+        paper_base = (start[0].paper.mean if start else None) if base else 0.0
+        if mine.mean is not None and our_base is not None:
+            ours.append((i, mine.mean - our_base, mine.std or 0.0))
+        if cell.paper.mean is not None and paper_base is not None:
+            paper.append((i, cell.paper.mean - paper_base))
+    return ours, paper
+
+
+def _lines(axes: Any, sheet: Sheet, results: Results, *, base: bool) -> bool:
+    """One line per row, ours full with error bars, the paper's dashed and hollow; whether anything is ours."""
+    found = figures_of(sheet, results)
+    anything = False
+    for row in sheet.rows:
+        style = STYLE[row.key]
+        ours, paper = _series(sheet, found, row.key, base=base)
+        if paper:
+            x, y = zip(*paper, strict=True)
+            _line(axes, x, y, style, linestyle="--", markerfacecolor="white", alpha=0.75)
+        if ours:
+            anything = True
+            x, y, error = zip(*ours, strict=True)
+            axes.errorbar(x, y, yerr=error, color=style[0], linewidth=0, elinewidth=1.1, capsize=2.5)
+            _line(axes, x, y, style)
+    axes.set_xticks(range(len(sheet.columns)), [c.title.removeprefix("K = ") for c in sheet.columns])
+    tidy(axes)
+    return anything
+
+
+def _augmentations(planned: Planned, results: Results, canvas: Any) -> None:
+    canvas.set_size_inches(6.2, 4.4)
+    axes = canvas.add_subplot()
+    anything = _lines(axes, planned.sheets[0], results, base=True)
+    axes.axhline(0, color="#999999", linewidth=0.8)
+    axes.set_xlabel("augmentations of the mini-batch, K")
+    axes.set_ylabel("validation accuracy less that with K = 2")
+    legend(canvas, planned.sheets[0].rows, anything)
+    headline(canvas, planned)
+
+
+def _semi_supervised(planned: Planned, results: Results, canvas: Any) -> None:
+    canvas.set_size_inches(4.3 * len(planned.sheets), 4.2)
+    anything = False
+    for i, sheet in enumerate(planned.sheets):
+        axes = canvas.add_subplot(1, len(planned.sheets), i + 1)
+        anything = _lines(axes, sheet, results, base=False) or anything
+        axes.set_title(sheet.table.title.removeprefix("Semi-supervised, "))
+        axes.set_xlabel("labels available in training")
+        axes.set_ylabel("accuracy (percent)" if i == 0 else "")
+        bound = next((c.paper.mean for c in sheet.cells if c.row.bound and c.paper.mean is not None), None)
+        if bound is not None:
+            axes.axhline(bound, color=STYLE["supervised"][0], linewidth=1.0, linestyle=":")
+            axes.text(0, bound, "supervised (paper)", fontsize=8, color=GREY, va="bottom")
+    legend(canvas, planned.sheets[0].rows, anything)
+    headline(canvas, planned)

@@ -1,0 +1,217 @@
+"""The grid behind the tables: a `Run` is one pretraining, an `Evaluation` is one figure read off it.
+
+Both are plain values with a stable, readable id, so two cells that need the same pretraining name the same run and it
+is made once. A condition (the keys a table's row and column give) becomes evaluations in `evaluations`; the schedules
+are the paper's, as `config.defaults` knows them (200 epochs, 300 on STL-10; mini-batches of 64 for relational
+reasoning and 128 for the others; K = 32, but 16 for SlimageNet and for tiny-ImageNet with ResNet-32, and 25 for STL-10
+with ResNet-34).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any
+
+from relatum import config
+from relatum.registry import METHODS
+
+SEEDS = (1, 2, 3)
+PROBE_EPOCHS = {"linear": 100, "finetune": 100}  # appendix; the main text says 20 for finetune
+
+# A random backbone sees no image and does not depend on the dataset. `shapes` is made in code, so it is always there.
+RANDOM_DATA = "shapes"
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a user changed to make the grid smaller; None leaves the paper's value."""
+
+    views: int | None = None
+    epochs: int | None = None
+    limit_train: int | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One pretraining: everything that decides its weights.
+
+    Attributes:
+        method, data, backbone, preset, seed: as on the command line.
+        views, epochs, batch_size: K, N and M.
+        labels: fraction of labels in semi-supervised pretraining.
+        val_fraction: part of the training set kept out.
+        limit_train: number of training images, or None for all.
+        set: overrides of recipe keys, sorted.
+    """
+
+    method: str
+    data: str
+    backbone: str
+    views: int
+    epochs: int
+    batch_size: int
+    seed: int
+    preset: str = "paper"
+    labels: float = 0.0
+    val_fraction: float = 0.0
+    limit_train: int | None = None
+    set: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def id(self) -> str:
+        """A readable slug and a short hash of all fields: the run's folder name."""
+        parts = [self.method] if self.method == "random" else [self.method, self.data]
+        parts.append(self.backbone)
+        if self.method != "random":
+            parts += [f"k{self.views}", f"e{self.epochs}"]
+        parts += [f"labels{100 * self.labels:g}"] * bool(self.labels)
+        parts += [f"val{100 * self.val_fraction:g}"] * bool(self.val_fraction)
+        parts += [f"n{self.limit_train}"] * (self.limit_train is not None)
+        parts += [value for _, value in self.set]
+        return "-".join([*parts, f"s{self.seed}", _digest(dataclasses.asdict(self))])
+
+    def recipe(self) -> config.Recipe:
+        """The complete recipe of this run, but for what is found on the machine and in the data."""
+        values: dict[str, Any] = {
+            "method": self.method,
+            "preset": self.preset,
+            "seed": self.seed,
+            "data.name": self.data,
+            "backbone.name": self.backbone,
+        }
+        if METHODS[self.method].trains:
+            values |= {"views.number": self.views, "train.epochs": self.epochs, "train.batch_size": self.batch_size}
+            values |= {"data.labels": self.labels, "data.val_fraction": self.val_fraction}
+            values |= {"data.limit_train": self.limit_train or 0}
+        return config.Draft({**values, **dict(self.set)}).recipe()
+
+    def arguments(self) -> list[str]:
+        """The published command that makes this run, without `--out` and `--resume`."""
+        words = ["pretrain", self.data, "--method", self.method, "--backbone", self.backbone]
+        if METHODS[self.method].trains:
+            words += ["--views", str(self.views), "--batch-size", str(self.batch_size), "--epochs", str(self.epochs)]
+        words += ["--seed", str(self.seed), "--preset", self.preset]
+        words += ["--labels", f"{self.labels:g}"] * bool(self.labels)
+        words += ["--val-fraction", f"{self.val_fraction:g}"] * bool(self.val_fraction)
+        words += ["--limit-train", str(self.limit_train)] * (self.limit_train is not None)
+        for key, value in self.set:
+            words += ["--set", f"{key}={value}"]
+        return words
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """One result file of a run.
+
+    Attributes:
+        run: the pretraining it reads.
+        protocol: `linear`, `finetune`, `retrieval`, `tsne`; or `classifier`, which pretraining writes by itself
+            for the supervised method, so that there is nothing to run.
+        dataset, split, tag: they name the result file.
+        epochs: of the protocol, where it has any.
+    """
+
+    run: Run
+    protocol: str
+    dataset: str
+    split: str = "test"
+    tag: str = ""
+    epochs: int | None = None
+
+    @property
+    def file(self) -> str:
+        """Name of the result file in the run's `evaluations` folder."""
+        return "-".join([self.protocol, self.dataset, self.split] + [self.tag] * bool(self.tag)) + ".json"
+
+    @cached_property
+    def id(self) -> str:
+        """The run's id and the result file's name without its ending."""
+        return f"{self.run.id}/{self.file.removesuffix('.json')}"
+
+    def arguments(self, run_dir: str) -> list[str]:
+        """The published command that makes this result."""
+        words = ["evaluate", self.protocol, run_dir, "--data", self.dataset, "--split", self.split]
+        words += ["--epochs", str(self.epochs)] * (self.epochs is not None)
+        words += ["--seed", str(self.run.seed)]
+        words += ["--tag", self.tag] * bool(self.tag)
+        return words
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+# ---------------------------------------------------------------------------------------------- from conditions to runs
+
+
+def same_images(a: str, b: str) -> bool:
+    """Whether two datasets hold the same images (CIFAR-100 with fine and with coarse labels)."""
+    return a.removesuffix("-20") == b.removesuffix("-20")
+
+
+def run_of(condition: Mapping[str, Any], seed: int, scale: Scale) -> Run:
+    """The pretraining that a condition asks for."""
+    method, data, backbone = condition["method"], condition["pretrain"], condition["backbone"]
+    supervised = method == "supervised"
+    if method == "random" or (supervised and condition["protocol"] == "finetune"):
+        # Supervised on STL-10 is the finetune schedule and chain from scratch: finetuning of random weights.
+        return Run("random", RANDOM_DATA, backbone, views=1, epochs=0, batch_size=1, seed=seed)
+    if supervised and same_images(data, condition["dataset"]):
+        data = condition["dataset"]  # coarse labels: trained on them
+    paper = _paper_recipe(method, data, backbone)
+    views = condition.get("views", paper.views.number)
+    if scale.views is not None and method == "relational" and "views" not in condition:
+        views = scale.views  # where the table studies K (its condition names it), K is not ours to change
+    return Run(
+        method=method,
+        data=data,
+        backbone=backbone,
+        views=views,
+        epochs=scale.epochs if scale.epochs is not None else condition.get("epochs", paper.train.epochs),
+        batch_size=paper.train.batch_size,
+        seed=seed,
+        labels=float(condition.get("labels", 0.0)) if method == "relational" else 0.0,
+        val_fraction=condition.get("val_fraction", 0.0),
+        limit_train=scale.limit_train,
+        set=_overrides(paper, condition.get("set", {})),
+    )
+
+
+@cache
+def _paper_recipe(method: str, data: str, backbone: str) -> config.Recipe:
+    return config.Draft({"method": method, "data.name": data, "backbone.name": backbone}).recipe()
+
+
+def _overrides(paper: config.Recipe, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Overrides that differ from the method's own defaults: `aggregation = cat` is no condition of its own."""
+    defaults = config.flatten(paper.tables())
+    return tuple(sorted((k, v) for k, v in values.items() if defaults.get(k) != v))
+
+
+def evaluations(condition: Mapping[str, Any], seeds: Sequence[int], scale: Scale) -> tuple[Evaluation, ...]:
+    """The results behind one cell, one per seed.
+
+    Args:
+        condition: method, pretrain (dataset), dataset (evaluated), backbone, protocol and what a table adds to them.
+        seeds: the seeds asked for; pictures name their own.
+        scale: what the user changed.
+    """
+    found = []
+    for seed in condition.get("seeds", seeds):
+        run = run_of(condition, seed, scale)
+        protocol, dataset = condition["protocol"], condition["dataset"]
+        if run.method == "supervised" and protocol == "linear" and run.data == dataset:
+            protocol = "classifier"  # scored by its own classifier: no probe
+        epochs = PROBE_EPOCHS.get(protocol)
+        tag = ""
+        if protocol == "finetune" and scale.epochs is not None and scale.epochs < PROBE_EPOCHS["finetune"]:
+            epochs = scale.epochs
+            tag = f"e{epochs}"
+        found.append(Evaluation(run, protocol, dataset, condition.get("split", "test"), tag, epochs))
+    return tuple(found)

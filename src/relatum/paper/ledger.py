@@ -1,0 +1,212 @@
+"""The ledger: one JSON per finished run, so that tables can be rendered, and runs repeated, without the run folders.
+
+An entry holds the run's recipe, the commands that made it, its learning curve (thinned), its result files, seconds,
+machine and commit. Entries are matched to planned runs by what decides the weights (the recipe), never by a file's
+name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from relatum import config
+from relatum.errors import InputError
+from relatum.files import write_json, write_text
+from relatum.paper.grid import Evaluation, Run
+
+CURVE_POINTS = 200
+
+# What decides the weights. Where and how fast a run was made, and how often it was saved or logged, does not.
+_DECISIVE = ("method", "preset", "seed", "init")
+_DECISIVE_TABLES = ("views", "objective", "train")
+_DECISIVE_DATA = ("data.name", "data.labels", "data.val_fraction", "data.limit_train", "backbone.name")
+
+
+def collect(run_dir: str | Path, commands: Sequence[str] = ()) -> dict[str, Any]:
+    """One ledger entry from a finished run folder.
+
+    Args:
+        run_dir: a run folder; its training must have ended.
+        commands: the commands that made it, where they are known; else one that repeats it from its recipe.
+    """
+    run = Path(run_dir)
+    if not (run / "backbone.safetensors").exists():
+        raise InputError(f"{run} holds no finished run: only runs that ended belong in the ledger.")
+    recipe = config.read_toml(run / "recipe.toml")
+    results = [read_json(p) for p in sorted((run / "evaluations").glob("*.json"))]
+    found = [r for r in results if r is not None]
+    record = read_json(run / "run.json") or {}
+    metrics = _metrics(run / "metrics.jsonl")
+    known = {key: record.get(key) or next((r[key] for r in found if r.get(key)), None) for key in _PROVENANCE}
+    return {
+        "id": run.name,
+        "method": recipe.get("method"),
+        "seed": recipe.get("seed"),
+        "version": known["version"] or recipe.get("version"),
+        "commit": known["commit"] or commit(),
+        "machine": known["machine"] or machine(),
+        "threads": known["threads"] or recipe.get("run", {}).get("threads"),
+        "seconds": record.get("seconds") or (metrics[-1].get("seconds") if metrics else None),
+        "commands": list(commands) or [f"relatum pretrain {recipe.get('data', {}).get('name')} --recipe recipe.toml"],
+        "recipe": recipe,
+        "curve": thin(metrics),
+        "evaluations": found,
+    }
+
+
+_PROVENANCE = ("version", "commit", "machine", "threads")
+
+
+def _metrics(path: Path) -> list[dict[str, Any]]:
+    rows = []
+    with contextlib.suppress(OSError):
+        for line in path.read_text("utf-8").splitlines():
+            with contextlib.suppress(json.JSONDecodeError):
+                rows.append(json.loads(line))
+    return [_plain(row) for row in rows if isinstance(row, dict)]
+
+
+def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row without what JSON does not know (a loss that is not a number is None) and with short numbers."""
+    return {k: (float(f"{v:.6g}") if math.isfinite(v) else None) if isinstance(v, float) else v for k, v in row.items()}
+
+
+def thin(rows: Sequence[Mapping[str, Any]], most: int = CURVE_POINTS) -> list[dict[str, Any]]:
+    """At most `most` rows, evenly spread, the first and the last among them."""
+    if len(rows) <= most:
+        return [dict(r) for r in rows]
+    return [dict(rows[round(i * (len(rows) - 1) / (most - 1))]) for i in range(most)]
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, or None where there is none to read (a file that is missing or half written)."""
+    with contextlib.suppress(OSError, ValueError):
+        document = json.loads(path.read_text("utf-8"))
+        return document if isinstance(document, dict) else None
+    return None
+
+
+def machine() -> str:
+    """This machine in one line."""
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    return f"{model}, {platform.system()}, Python {platform.python_version()}"
+
+
+def commit() -> str | None:
+    """The commit of the source tree this package runs from, `+` where it was changed since; None outside of git."""
+    here = Path(__file__).parent
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        if _git(here, "ls-files", "--error-unmatch", Path(__file__).name):  # not some other project's repository
+            return _git(here, "rev-parse", "--short=12", "HEAD") + (
+                "+" if _git(here, "status", "--porcelain", "..") else ""
+            )
+    return None
+
+
+def _git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+# -------------------------------------------------------------------------------------------------------------- entries
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A ledger entry and the file it was read from."""
+
+    path: Path
+    document: Mapping[str, Any]
+
+    @property
+    def backbone(self) -> Path | None:
+        """Weights kept beside the entry, `NAME.safetensors`, if there are any."""
+        path = self.path.with_suffix(".safetensors")
+        return path if path.exists() else None
+
+    def matches(self, run: Run) -> bool:
+        """Whether this entry is of that run: all that decides the weights agrees."""
+        flat = config.flatten(self.document.get("recipe", {}))
+        if run.method == "random":  # weights of a seed and a backbone, whatever the data
+            wanted: dict[str, Any] = {"method": "random", "seed": run.seed, "backbone.name": run.backbone}
+        else:
+            wanted = _decisive(run)
+        return all(_same(flat.get(key, value), value) for key, value in wanted.items())
+
+    def result(self, evaluation: Evaluation) -> dict[str, Any] | None:
+        """The result of that evaluation of this run, if it is here."""
+        return next((dict(r) for r in self.document.get("evaluations", ()) if is_result(r, evaluation)), None)
+
+
+@cache
+def _decisive(run: Run) -> dict[str, Any]:
+    recipe = config.flatten(run.recipe().tables())
+    return {
+        key: value
+        for key, value in recipe.items()
+        if key in _DECISIVE or key in _DECISIVE_DATA or key.partition(".")[0] in _DECISIVE_TABLES
+    }
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return math.isclose(a, b, rel_tol=1e-9)
+    return bool(a == b)
+
+
+def is_result(document: Mapping[str, Any], evaluation: Evaluation) -> bool:
+    """Whether a result file's content is of that evaluation (a linear result of 100 epochs is none of 20)."""
+    settings = document.get("settings") or {}
+    epochs = settings.get("epochs") if isinstance(settings, Mapping) else None
+    return (
+        document.get("protocol") == evaluation.protocol
+        and document.get("dataset") == evaluation.dataset
+        and document.get("split") == evaluation.split
+        and (epochs is None or evaluation.epochs is None or epochs == evaluation.epochs)
+    )
+
+
+def read(folder: str | Path) -> list[Entry]:
+    """All entries in a folder of the ledger, sub-folders too; other JSON files are passed over."""
+    entries = []
+    for path in sorted(Path(folder).rglob("*.json")):
+        document = read_json(path)
+        if document is not None and isinstance(document.get("recipe"), dict) and "evaluations" in document:
+            entries.append(Entry(path, document))
+    return entries
+
+
+def write(folder: str | Path, entry: Mapping[str, Any]) -> Path:
+    """Write an entry as `FOLDER/ID.json`."""
+    path = Path(folder) / f"{entry['id']}.json"
+    write_json(path, entry)
+    return path
+
+
+def restore(entry: Entry, run_dir: str | Path) -> bool:
+    """Make a run folder that can be evaluated from an entry whose weights were kept; False where they were not."""
+    import shutil
+
+    import tomli_w
+
+    if entry.backbone is None:
+        return False
+    run = Path(run_dir)
+    write_text(run / "recipe.toml", tomli_w.dumps(entry.document["recipe"]))
+    shutil.copyfile(entry.backbone, run / ".backbone.part")
+    (run / ".backbone.part").replace(run / "backbone.safetensors")
+    return True

@@ -1,0 +1,287 @@
+"""What a command asks for: the cells that its filters keep, and the runs and evaluations behind them, each once.
+
+A filter keeps cells by what is pretrained on (`--datasets`), by what sees (`--backbones`) and by the method. Where a
+table has a single dataset or a single backbone, naming one other dataset or backbone puts it in place of the paper's;
+such cells have no figure of the paper beside them, and the title says what was put in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from relatum.errors import InputError, unknown
+from relatum.paper import grid, table
+from relatum.paper.grid import SEEDS, Evaluation, Run, Scale
+from relatum.paper.table import Column, Row, Table, Value
+from relatum.registry import BACKBONES, DATASETS, METHODS
+
+_NONE = Value("?", None, None)
+
+
+@dataclass(frozen=True)
+class Request:
+    """Filters and scale of one command; an empty filter keeps everything."""
+
+    datasets: tuple[str, ...] = ()
+    backbones: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    scale: Scale = field(default_factory=Scale)
+
+    def __post_init__(self) -> None:
+        for what, names, known in (
+            ("dataset", self.datasets, DATASETS),
+            ("backbone", self.backbones, BACKBONES),
+            ("method", self.methods, METHODS),
+        ):
+            for name in names:
+                if name not in known:
+                    raise unknown(what, name, known)
+        for flag, number, least in (
+            ("--views", self.scale.views, 2),
+            ("--epochs", self.scale.epochs, 1),
+            ("--limit-train", self.scale.limit_train, 2),
+        ):
+            if number is not None and number < least:
+                raise InputError(f"{flag} {number} is out of range: it must be at least {least}.")
+        if any(seed < 0 for seed in self.seeds):
+            raise InputError(f"--seeds {min(self.seeds)} is out of range: it must be at least 0.")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: what the paper printed and the results behind ours.
+
+    Attributes:
+        table: name of the table that holds it.
+        kind: `mean`, `best`, `delta` or `picture`; `literature` and `n/a` have no results behind them.
+        evaluations: one per seed.
+        minus: for `delta`, the results that are taken away.
+        metric: `accuracy`, or a name in the result's details.
+    """
+
+    table: str
+    row: Row
+    column: Column
+    kind: str
+    paper: Value
+    evaluations: tuple[Evaluation, ...] = ()
+    minus: tuple[Evaluation, ...] = ()
+    metric: str = "accuracy"
+
+    @property
+    def planned(self) -> bool:
+        """Whether there is anything to run or to read for it."""
+        return bool(self.evaluations)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """The cells that were kept of one table, and what sets them apart from the paper's."""
+
+    table: Table
+    rows: tuple[Row, ...]
+    columns: tuple[Column, ...]
+    cells: tuple[Cell, ...]
+    remarks: tuple[str, ...] = ()
+
+    def cell(self, row: Row, column: Column) -> Cell | None:
+        """The cell at a row and column, if the table has one there and it was kept."""
+        return next((c for c in self.cells if c.row is row and c.column is column), None)
+
+    @property
+    def title(self) -> str:
+        """The table's title; where the grid was changed, it says so."""
+        text = f"{self.table.title} ({self.table.where})"
+        return f"{text} — not the paper's conditions: {'; '.join(self.remarks)}" if self.remarks else text
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A table or figure that was asked for by name, with one sheet per table that its cells come from."""
+
+    name: str
+    table: Table
+    sheets: tuple[Sheet, ...]
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of all its sheets."""
+        return tuple(c for s in self.sheets for c in s.cells)
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Every result behind its cells, once each; `classifier` among them, which need no command."""
+        return tuple(dict.fromkeys(e for c in self.cells for e in (*c.evaluations, *c.minus)))
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every pretraining behind its cells, once each."""
+        return tuple(dict.fromkeys(e.run for e in self.evaluations))
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that a command asks for."""
+
+    request: Request
+    tables: tuple[Planned, ...]
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Every result, once each, whatever number of tables share it."""
+        return tuple(dict.fromkeys(e for t in self.tables for e in t.evaluations))
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """Every pretraining, once each."""
+        return tuple(dict.fromkeys(e.run for e in self.evaluations))
+
+
+def plan(names: Sequence[str], request: Request | None = None) -> Plan:
+    """Plan tables and figures by name.
+
+    Args:
+        names: names of `relatum list tables`.
+        request: filters and scale; everything, as in the paper, by default.
+    """
+    request = request or Request()
+    planned = []
+    for name in dict.fromkeys(names):
+        known = table.load(name)
+        sheets = () if name == "claims" else tuple(_sheet(part, request) for part in table.parts(name))
+        sheets = tuple(s for s in sheets if s.cells)
+        if not sheets and name != "claims":
+            raise _nothing(name, request)
+        planned.append(Planned(name, known, sheets))
+    return Plan(request, tuple(planned))
+
+
+# ---------------------------------------------------------------------------------------------------- one table's cells
+
+
+def _sheet(whole: Table, request: Request) -> Sheet:
+    swaps = _substitutes(whole, request)
+    kept = [c for c in _cells(whole, request, swaps) if c is not None]
+    rows = tuple(r for r in whole.rows if any(c.row is r for c in kept))
+    columns = tuple(k for k in whole.columns if any(c.column is k for c in kept))
+    if not any(c.planned for c in kept):
+        kept = []
+    return Sheet(whole, rows, columns, tuple(kept), tuple(_remarks(kept, request, swaps)))
+
+
+def _cells(whole: Table, request: Request, swaps: Mapping[str, str]) -> Iterator[Cell | None]:
+    for row in whole.rows:
+        for column, paper in zip(whole.columns, row.values, strict=True):
+            yield _cell(whole, row, column, paper, request, swaps)
+
+
+def _cell(
+    whole: Table, row: Row, column: Column, paper: Value, request: Request, swaps: Mapping[str, str]
+) -> Cell | None:
+    if paper.text == "-":
+        return None
+    if row.literature:
+        return None if swaps or request.methods else Cell(whole.name, row, column, "literature", paper)
+    condition = _condition(whole, row, column, swaps)
+    other = {**condition, **column.minus}
+    for asked in (condition, other):
+        if not _keeps(asked, request):
+            return None
+    if paper.text == "n/a":
+        return Cell(whole.name, row, column, "n/a", paper)
+    seeds = request.seeds or SEEDS
+    if column.kind == "picture":
+        seeds = seeds[:1]
+    if request.seeds:
+        condition.pop("seeds", None)
+    return Cell(
+        whole.name,
+        row,
+        column,
+        column.kind,
+        _NONE if swaps else paper,
+        grid.evaluations(condition, seeds, request.scale),
+        grid.evaluations(other, seeds, request.scale) if column.minus else (),
+        condition.get("metric", "accuracy"),
+    )
+
+
+def _condition(whole: Table, row: Row, column: Column, swaps: Mapping[str, str]) -> dict[str, Any]:
+    merged = {**whole.condition, **column.condition, **row.condition}
+    return {k: swaps.get(v, v) if k in ("pretrain", "dataset", "backbone") else v for k, v in merged.items()}
+
+
+def _keeps(condition: Mapping[str, Any], request: Request) -> bool:
+    """Whether the filters keep a condition; fine and coarse CIFAR-100 are one dataset to pretrain on."""
+    most = request.scale.views
+    return (
+        (not request.methods or condition["method"] in request.methods)
+        and (not request.backbones or condition["backbone"] in request.backbones)
+        and (not request.datasets or any(grid.same_images(condition["pretrain"], d) for d in request.datasets))
+        and (most is None or condition.get("views", 0) <= most)
+    )
+
+
+# ------------------------------------------------------------------------------------------ what differs from the paper
+
+
+def _names(whole: Table, *keys: str) -> set[str]:
+    """The datasets or backbones that a table's conditions name."""
+    parts: Iterable[Mapping[str, Any]] = (whole.condition, *(p for c in whole.columns for p in (c.condition, c.minus)))
+    return {part[key] for part in parts for key in keys if key in part}
+
+
+def _substitutes(whole: Table, request: Request) -> dict[str, str]:
+    """What the filters put in place of a table's only dataset or only backbone."""
+    swaps = {}
+    for asked, found in (
+        (request.datasets, _names(whole, "pretrain", "dataset")),
+        (request.backbones, _names(whole, "backbone")),
+    ):
+        if len(asked) == 1 and len(found) == 1 and asked[0] not in found:
+            swaps[found.pop()] = asked[0]
+    return swaps
+
+
+def _remarks(cells: Sequence[Cell], request: Request, swaps: Mapping[str, str]) -> Iterator[str]:
+    for old, new in swaps.items():
+        yield f"{new} in place of {old}"
+    plain = Request(seeds=request.seeds, scale=Scale())
+    runs = dict.fromkeys(e.run for c in cells for e in (*c.evaluations, *c.minus) if e.run.method != "random")
+    changed: dict[str, set[int]] = {"views": set(), "epochs": set()}
+    for cell in cells:
+        if not cell.planned:
+            continue
+        whole = table.load(cell.table)
+        theirs = _cell(whole, cell.row, cell.column, cell.row.values[whole.columns.index(cell.column)], plain, swaps)
+        for ours, paper in zip(cell.evaluations, theirs.evaluations if theirs else (), strict=True):
+            if ours.run.views != paper.run.views:
+                changed["views"].add(paper.run.views)
+            if ours.run.epochs != paper.run.epochs:
+                changed["epochs"].add(paper.run.epochs)
+    if changed["views"]:
+        yield f"relational reasoning with K = {request.scale.views} (paper: {_list(changed['views'])})"
+    if changed["epochs"]:
+        yield f"{request.scale.epochs} of {_list(changed['epochs'])} epochs"
+    if request.scale.limit_train is not None and runs:
+        yield f"pretrained on {request.scale.limit_train:,} images"
+
+
+def _list(numbers: set[int]) -> str:
+    return " and ".join(str(n) for n in sorted(numbers))
+
+
+def _nothing(name: str, request: Request) -> InputError:
+    """An error for filters that leave nothing, with what the table has."""
+    has: dict[str, set[str]] = {"datasets": set(), "backbones": set(), "methods": set()}
+    for part in table.parts(name):
+        has["datasets"] |= _names(part, "pretrain")
+        has["backbones"] |= _names(part, "backbone")
+        has["methods"] |= {str({**part.condition, **r.condition}.get("method")) for r in part.rows if not r.literature}
+    wrong = [f"{k}: {', '.join(sorted(v))}" for k, v in has.items() if getattr(request, k)]
+    if request.scale.views is not None:
+        wrong.append("--views of at least the table's smallest K")
+    return InputError(f"no cell of `{name}` is left by the filters; it has {'; '.join(wrong)}.")

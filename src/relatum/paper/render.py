@@ -1,0 +1,211 @@
+"""Tables for people and machines: ours (mean ± std, n seeds) beside the paper's, the difference, and the ranking.
+
+A document is built once (`document`) and written as JSON, CSV or Markdown. A cell without a result says so in words.
+Best values are bold as in the paper: the best of each column among the methods, supervised and random weights apart.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from relatum.paper import results as known
+from relatum.paper.plan import Cell, Planned, Sheet
+from relatum.paper.results import Figure, Results, figure
+
+STD_NOTE = (
+    "± is the sample standard deviation over seeds (division by n − 1). The paper does not say which it used; in its "
+    "finetuning table, best 72.04 with 69.82 ± 3.36 over three runs can only be the sample's."
+)
+RANK_NOTE = (
+    "Ranking: of all pairs of rows in a column that have both figures, those that ours and the paper's put in the same "
+    "order; τ is Kendall's (agreeing less disagreeing pairs, over all pairs; ties count as neither)."
+)
+
+
+def document(planned: Planned, results: Results) -> dict[str, Any]:
+    """A rendered table as plain data.
+
+    Args:
+        planned: a table of a plan.
+        results: where our figures come from.
+    """
+    sheets = [_sheet(sheet, results) for sheet in planned.sheets]
+    statuses = [c["status"] for s in sheets for c in s["cells"]]
+    return {
+        "table": planned.name,
+        "title": "; ".join(dict.fromkeys(s["title"] for s in sheets)),
+        "where": planned.table.where,
+        "caption": planned.table.caption,
+        "complete": all(s in (known.DONE, known.NOTHING) for s in statuses),
+        "sheets": sheets,
+        "notes": [STD_NOTE, RANK_NOTE],
+    }
+
+
+def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
+    figures = {id(cell): figure(cell, results) for cell in sheet.cells}
+    cells = []
+    for cell in sheet.cells:
+        ours, paper = figures[id(cell)], cell.paper
+        cells.append(
+            {
+                "row": cell.row.title,
+                "column": cell.column.name,
+                "row_key": cell.row.key,
+                "column_key": cell.column.key,
+                "kind": cell.kind,
+                "status": ours.status,
+                "reason": ours.reason,
+                "ours": ours.mean,
+                "ours_std": ours.std,
+                "n": ours.n,
+                "seeds": ours.of,
+                "text": ours.text,
+                "paper": paper.mean,
+                "paper_std": paper.std,
+                "paper_text": paper.text,
+                "difference": None if ours.mean is None or paper.mean is None else ours.mean - paper.mean,
+                "best": _is_best(cell, sheet, {k: f.mean for k, f in figures.items()}),
+                "paper_best": _is_best(cell, sheet, {id(c): c.paper.mean for c in sheet.cells}),
+            }
+        )
+    return {
+        "table": sheet.table.name,
+        "title": sheet.title,
+        "head": sheet.table.head,
+        "rows": [{"key": r.key, "title": r.title, "note": r.note, "bound": r.bound} for r in sheet.rows],
+        "columns": [{"key": c.key, "title": c.title, "group": c.group, "kind": c.kind} for c in sheet.columns],
+        "cells": cells,
+        "ranking": [r for c in sheet.columns if (r := _ranking(sheet, c.key, figures)) is not None],
+    }
+
+
+def _is_best(cell: Cell, sheet: Sheet, values: Mapping[int, float | None]) -> bool:
+    """Best of its column among methods; a column with one figure has no best."""
+    if cell.row.bound or cell.kind in ("delta", "n/a") or (mine := values[id(cell)]) is None:
+        return False
+    column = [c for c in sheet.cells if c.column is cell.column and not c.row.bound and values[id(c)] is not None]
+    return len(column) > 1 and all(mine >= (values[id(c)] or 0.0) for c in column)
+
+
+def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Figure]) -> dict[str, Any] | None:
+    """How far ours and the paper's order the rows of a column alike."""
+    both = []
+    for cell in sheet.cells:
+        ours = figures[id(cell)].mean
+        if (
+            cell.column.key == column
+            and cell.kind in ("mean", "best")
+            and ours is not None
+            and cell.paper.mean is not None
+        ):
+            both.append((ours, cell.paper.mean))
+    if len(both) < 2:
+        return None
+    signs = [_sign(a[0] - b[0]) * _sign(a[1] - b[1]) for a, b in itertools.combinations(both, 2)]
+    agree = signs.count(1)
+    return {"column": column, "pairs": len(signs), "agree": agree, "kendall_tau": round(sum(signs) / len(signs), 4)}
+
+
+def _sign(x: float) -> int:
+    return (x > 0) - (x < 0)
+
+
+# -------------------------------------------------------------------------------------------------------------- writing
+
+CSV_COLUMNS = (
+    *("table", "row", "column", "ours", "ours_std", "n", "seeds", "paper", "paper_std"),
+    *("difference", "best", "paper_best", "status", "reason"),
+)
+
+
+def to_csv(rendered: Mapping[str, Any]) -> str:
+    """One line per cell; a cell without a result has an empty number and says why."""
+    out = io.StringIO()
+    if "claims" in rendered:
+        lines = csv.writer(out, lineterminator="\n")
+        lines.writerow(["claim", "where", "sentence", "ours", "ours_figures", "on_paper", "on_paper_figures"])
+        for claim in rendered["claims"]:
+            found = [claim[side][key] for side in ("ours", "on_paper") for key in ("verdict", "figures")]
+            lines.writerow([claim["key"], claim["where"], claim["sentence"], *found])
+        return out.getvalue()
+    writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for sheet in rendered["sheets"]:
+        for cell in sheet["cells"]:
+            numbers = {k: f"{cell[k]:.4f}" for k in ("ours", "ours_std", "difference") if cell[k] is not None}
+            writer.writerow({**cell, **numbers, "table": sheet["table"]})
+    return out.getvalue()
+
+
+def to_markdown(rendered: Mapping[str, Any]) -> str:
+    """The table as Markdown, notes below."""
+    if "claims" in rendered:
+        return _claims_markdown(rendered)
+    parts = []
+    for sheet in rendered["sheets"]:
+        parts.append(f"### {sheet['title']}")
+        parts.append("Each cell: **ours**, the paper's, and the difference. " + _note_of_states(sheet))
+        parts.append(_grid(sheet))
+    return "\n\n".join([*parts, "\n".join(f"- {n}" for n in rendered["notes"])]) + "\n"
+
+
+def _note_of_states(sheet: Mapping[str, Any]) -> str:
+    counts = {
+        s: sum(c["status"] == s for c in sheet["cells"])
+        for s in (known.DONE, known.PARTIAL, known.FAILED, known.MISSING)
+    }
+    words = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
+    return f"Cells: {words}." if words else ""
+
+
+def _grid(sheet: Mapping[str, Any]) -> str:
+    columns = sheet["columns"]
+    names = [f"{c['group']}<br>{c['title']}" if c["group"] else c["title"] for c in columns]
+    lines = [_line([sheet["head"], *names]), _line(["---"] * (len(names) + 1))]
+    cells = {(c["row_key"], c["column_key"]): c for c in sheet["cells"]}
+    for row in sheet["rows"]:
+        title = f"{row['title']}<br><sub>{row['note']}</sub>" if row["note"] else row["title"]
+        lines.append(_line([title, *(_markdown_cell(cells.get((row["key"], c["key"]))) for c in columns)]))
+    ranking = {r["column"]: r for r in sheet["ranking"]}
+    if ranking:
+        words = (
+            f"{r['agree']}/{r['pairs']}, τ {r['kendall_tau']:+.2f}" if (r := ranking.get(c["key"])) else ""
+            for c in columns
+        )
+        lines.append(_line(["*ranking agrees*", *words]))
+    return "\n".join(lines)
+
+
+def _line(words: Sequence[str]) -> str:
+    return "| " + " | ".join(w.replace("|", "\\|") for w in words) + " |"
+
+
+def _markdown_cell(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    if cell["kind"] == "n/a":
+        return "n/a"
+    paper = f"paper {cell['paper_text']}" if cell["paper"] is not None else ""
+    if cell["paper_best"] and paper:
+        paper = f"paper **{cell['paper_text']}**"
+    if cell["kind"] == "literature":
+        return paper.replace("paper ", "reported ")
+    ours = cell["text"]
+    ours = f"**{ours}**" if cell["best"] else (ours if cell["ours"] is not None else f"*{ours}*")
+    difference = "" if cell["difference"] is None else f"{cell['difference']:+.2f}"
+    return "<br>".join(w for w in (ours, paper, difference) if w)
+
+
+def _claims_markdown(rendered: Mapping[str, Any]) -> str:
+    lines = [f"### {rendered['title']}", ""]
+    lines += [_line(["Claim", "On our runs", "On the paper's own tables"]), _line(["---"] * 3)]
+    for claim in rendered["claims"]:
+        ours, paper = claim["ours"], claim["on_paper"]
+        quote = f"“{claim['sentence']}”<br><sub>{claim['where']}</sub>"
+        lines.append(_line([quote, *(f"**{v['verdict']}**<br>{v['figures']}" for v in (ours, paper))]))
+    return "\n".join([*lines, "", *(f"- {n}" for n in rendered["notes"])]) + "\n"

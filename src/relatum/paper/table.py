@@ -1,0 +1,161 @@
+"""The paper's tables as data: one TOML file each under `tables/`, with every value and its ± as that table printed it.
+
+The tables disagree in small ways where they repeat a figure (36.20 and 36.21, ±0.35 and ±0.40), so a value belongs to
+its table. A file also says what condition each row and column stands for; `grid` turns that into runs.
+
+A value is text: `80.46 ± 0.39`, `-17.23` (no ±), `n/a` (the paper says so), `?` (the paper gives no figure, we measure
+one), `-` (the table has no such cell).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from relatum.errors import unknown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+TABLES = (
+    "main",
+    "linear-evaluation",
+    "slimagenet",
+    "domain-transfer",
+    "grain",
+    "finetune",
+    "backbones-linear",
+    "backbones-grain",
+    "backbones-transfer",
+    "augmentations",
+    "semi-supervised-cifar10",
+    "semi-supervised-cifar100",
+    "aggregation",
+    "head",
+    "claims",
+)
+FIGURES = (
+    "fig-depth",
+    "fig-augmentations",
+    "fig-semi-supervised",
+    "retrieval",
+    "retrieval-errors",
+    "tsne",
+    "tsne-super",
+)
+NAMES = TABLES + FIGURES
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure as the paper printed it; `mean` is None where it printed none."""
+
+    text: str
+    mean: float | None
+    std: float | None
+
+    @classmethod
+    def parse(cls, text: str) -> Value:
+        """Read `80.46 ± 0.39`, `-17.23`, `n/a` or `?`."""
+        if text in ("n/a", "?", "-"):
+            return cls(text, None, None)
+        mean, _, std = text.partition("±")
+        return cls(text, float(mean), float(std) if std else None)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: `kind` is `mean`, `best` (of the seeds), `delta` (minus another condition) or `picture`."""
+
+    key: str
+    title: str
+    group: str = ""
+    kind: str = "mean"
+    condition: Mapping[str, Any] = field(default_factory=dict)
+    minus: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The column's full title, `Conv-4, CIFAR-10`."""
+        return f"{self.group}, {self.title}" if self.group else self.title
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: `bound` rows (supervised, random) take no part in "best"; `literature` rows have no runs."""
+
+    key: str
+    title: str
+    values: tuple[Value, ...]
+    condition: Mapping[str, Any] = field(default_factory=dict)
+    bound: bool = False
+    literature: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table or figure of the paper.
+
+    Attributes:
+        name: what `relatum reproduce` calls it.
+        title, where, caption, head: for people; `where` is its number in the paper.
+        kind: `table` or `figure`.
+        condition: what all its cells share.
+        columns, rows: its cells, row by row.
+        source: the tables that a figure is drawn from, where it has no cells of its own.
+    """
+
+    name: str
+    title: str
+    where: str
+    caption: str
+    head: str = "Method"
+    kind: str = "table"
+    condition: Mapping[str, Any] = field(default_factory=dict)
+    columns: tuple[Column, ...] = ()
+    rows: tuple[Row, ...] = ()
+    source: tuple[str, ...] = ()
+
+    def value(self, row: str, column: str) -> Value:
+        """The paper's figure in a cell, by the keys of its row and column."""
+        position = next(i for i, c in enumerate(self.columns) if c.key == column)
+        return next(r for r in self.rows if r.key == row).values[position]
+
+
+def read_toml(name: str) -> dict[str, Any]:
+    """A data file of this package, `tables/NAME.toml`."""
+    text = resources.files("relatum.paper").joinpath("tables", f"{name}.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+@cache
+def load(name: str) -> Table:
+    """A table or figure by its name; `claims` is a table of sentences, see `claims.py`."""
+    if name not in NAMES:
+        raise unknown("table", name, NAMES)
+    raw = read_toml(name)
+    columns = tuple(Column(**c) for c in raw.pop("columns", ()))
+    rows = tuple(
+        Row(**{**r, "values": tuple(Value.parse(v) for v in r["values"])})  #
+        for r in raw.pop("rows", ())
+    )
+    for row in rows:
+        if len(row.values) != len(columns):
+            raise ValueError(
+                f"tables/{name}.toml: row {row.key} has {len(row.values)} values for {len(columns)} columns"
+            )
+    raw.pop("claims", None)
+    return Table(name=name, columns=columns, rows=rows, source=tuple(raw.pop("source", ())), **raw)
+
+
+def parts(name: str) -> tuple[Table, ...]:
+    """The tables that hold a table's or figure's cells: itself, or its sources."""
+    table = load(name)
+    return tuple(load(s) for s in table.source) or (table,)

@@ -1,0 +1,222 @@
+"""A run from a complete recipe to a finished folder: objective, batches, trainer, and what is left behind for people."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, nn
+
+from relatum import __version__, backbones, checkpoint, config, data, evaluation, features, objectives, provenance, snapshots
+from relatum.data import ImageSet
+from relatum.engine import Trainer, compile_backbone, make_fabric
+from relatum.errors import InputError, Interrupted
+from relatum.evaluation.knn import knn_accuracy
+from relatum.files import write_text
+from relatum.loader import BatchMaker
+from relatum.objectives import Objective
+from relatum.prepare import Prepared
+from relatum.progress import Display, duration
+from relatum.runfolder import RunFolder
+
+
+def train(prepared: Prepared, folder: RunFolder, display: Display, *, own: nn.Module | None = None, root: Any = None) -> None:
+    """Run what is left of a run; afterwards its folder is complete.
+
+    Args:
+        prepared: the recipe and its data.
+        folder: the run folder, locked by the caller.
+        display: what people see.
+        own: a backbone object of the user's, in place of the recipe's name.
+        root: where datasets lie.
+    """
+    began = time.monotonic()
+    torch.set_num_threads(prepared.recipe.run.threads or 1)
+    objective = make_objective(prepared, own)
+    fabric = make_fabric(prepared.recipe)
+    fabric.launch()
+    maker = make_batches(prepared, objective, fabric)
+    _announce(prepared, maker, objective, display)
+    recipe = maker.recipe = _compile(prepared.recipe, objective, maker, display)
+    trainer = Trainer(
+        objective,
+        recipe,
+        maker,
+        folder,
+        info=_info(recipe, objective.num_features),
+        fabric=fabric,
+        features=lambda: _clean_features(objective.backbone, prepared.images),
+        monitor=_monitor(prepared, root),
+        display=display,
+    )
+    writer = fabric.is_global_zero
+    earlier = folder.read_record().get("seconds", 0.0)
+    if writer:
+        _begin(folder, recipe, prepared, trainer.total)
+    try:
+        found = checkpoint.newest(folder.path)
+        if found is not None:
+            trainer.restore(found[1])
+            display.say(f"resumed at step {trainer.step:,} of {trainer.total:,}")
+        elif writer:
+            snapshots.save_views(folder.path, maker)
+        if trainer.step < trainer.total:
+            trainer.train()
+        trainer.finish()
+    except BaseException as error:
+        if writer:
+            status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
+            folder.note(status=status, seconds=earlier + time.monotonic() - began, steps=trainer.step)
+        raise
+    if writer:
+        seconds = earlier + time.monotonic() - began
+        folder.note(status="finished", seconds=seconds, steps=trainer.step)
+        _score_classifier(folder.path, objective, prepared, root)
+        snapshots.save_pairs(folder.path, objective, maker)
+        display.say(f"done in {duration(seconds)}: {folder.path}")
+
+
+def make_objective(prepared: Prepared, own: nn.Module | None = None) -> Objective:
+    """The recipe's objective with its weights drawn from the seed, or taken from `init`."""
+    recipe, images = prepared.recipe, prepared.images
+    backbone = own if own is not None else backbones.build(recipe.backbone.name, seed=recipe.seed)
+    if recipe.init:
+        checkpoint.load_state(backbone, checkpoint.read_backbone(recipe.init)[0], recipe.init)
+    with backbones.seeded(recipe.seed, 1):
+        objective = objectives.build(
+            recipe.method,
+            backbone,
+            backbones.feature_size(backbone, recipe.data.side or images.side),
+            recipe.objective,
+            num_classes=images.num_classes,
+            num_images=len(images),
+            kernels=recipe.run.kernels,
+        )
+    return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> BatchMaker:
+    """The batches of this process."""
+    return BatchMaker(
+        prepared.images,
+        prepared.recipe,
+        labels=prepared.labels,
+        min_images=objective.min_images,
+        rank=fabric.global_rank,
+        world=fabric.world_size,
+        device=fabric.device,
+    )
+
+
+def _begin(folder: RunFolder, recipe: config.Recipe, prepared: Prepared, total: int) -> None:
+    """Write the recipe and the record of what is about to run."""
+    write_text(folder.recipe, recipe.to_toml())
+    called = Path(sys.argv[0]).name
+    folder.note(
+        status="running",
+        started=folder.read_record().get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        images=len(prepared.images),
+        classes=list(prepared.images.classes),
+        total_steps=total,
+        command=shlex.join(["relatum", *sys.argv[1:]]) if called in ("relatum", "__main__.py") else None,
+        skipped=[{"path": s.path, "reason": s.reason} for s in prepared.images.skipped],
+        **provenance.record(),
+    )
+
+
+def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, display: Display) -> None:
+    """A few lines on what will run."""
+    recipe, images = prepared.recipe, prepared.images
+    K, M = recipe.views.number, min(recipe.train.batch_size, len(images))
+    parameters = sum(p.numel() for p in objective.backbone.parameters())
+    pairs = f", {M * (K * K - K):,} pairs a step" if recipe.method == "relational" else ""
+    held = f" ({len(prepared.validation):,} held out)" if prepared.validation is not None else ""
+    display.say(f"data      {recipe.data.name}: {len(images):,} images of {recipe.data.side} × {recipe.data.side}{held}")
+    display.say(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
+    display.say(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
+    where = f"{recipe.run.device}, {recipe.run.threads} thread(s), {recipe.run.kernels} kernels"
+    display.say(f"training  {recipe.train.epochs} epoch(s) of {maker.steps_per_epoch:,} steps on {where}, seed {recipe.seed}")
+    if prepared.chosen:
+        display.say(prepared.chosen)
+    if images.skipped:
+        display.warn(f"{len(images.skipped)} file(s) could not be read and are skipped:")
+        for item in images.skipped[:5]:
+            display.say(f"  {item.path}: {item.reason}")
+        if len(images.skipped) > 5:
+            display.say(f"  … and {len(images.skipped) - 5} more, all listed in run.json")
+    if maker.dropped:
+        display.warn(f"the last mini-batch of each epoch would hold {maker.dropped} image(s), too few; it is dropped.")
+
+
+def _compile(recipe: config.Recipe, objective: Objective, maker: BatchMaker, display: Display) -> config.Recipe:
+    """Compile the backbone where the recipe says so; a failure is one warning, and the recipe records it."""
+    if recipe.run.compile != "on" or recipe.train.epochs == 0:
+        return recipe
+    side, count = recipe.data.side or 32, recipe.views.number * recipe.train.batch_size
+    display.say("compiling the backbone (once; a minute or so the first time)")
+    example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
+    objective.to(maker.device)
+    failure = compile_backbone(objective, example.to(maker.device))
+    if failure is None:
+        return recipe
+    display.warn(f"torch.compile does not work here, going on without it: {failure}")
+    return config.Recipe.from_values({**config.flatten(recipe.tables()), "run.compile": "off"})
+
+
+def _info(recipe: config.Recipe, num_features: int) -> dict[str, Any]:
+    """The metadata of the weights."""
+    return {
+        "backbone": recipe.backbone.name,
+        "num_features": num_features,
+        "mean": list(recipe.data.mean or ()),
+        "std": list(recipe.data.std or ()),
+        "side": recipe.data.side,
+        "dataset": Path(recipe.data.name).name,
+        "method": recipe.method,
+        "preset": recipe.preset,
+        "version": __version__,
+    }
+
+
+def _clean_features(backbone: nn.Module, images: ImageSet) -> Tensor:
+    with torch.compiler.set_stance("force_eager"):
+        return torch.from_numpy(features.extract(backbone, images))
+
+
+def _monitor(prepared: Prepared, root: Any) -> Callable[[nn.Module], Mapping[str, float]] | None:
+    """KNN accuracy on the held-out part, or on the test split where nothing is held out."""
+    recipe, bank = prepared.recipe, prepared.images
+    if not recipe.log.knn_every:
+        return None
+    if bank.labels is None:
+        raise InputError(f"--knn-every needs labels to vote with, and {recipe.data.name} has none.")
+    queries = prepared.validation if prepared.validation is not None else data.load(recipe.data.name, "test", root=root)
+
+    def look(backbone: nn.Module) -> Mapping[str, float]:
+        z, q = (_clean_features(backbone, part).numpy() for part in (bank, queries))
+        return {"knn_accuracy": knn_accuracy(z, bank.labels, q, queries.labels)}
+
+    return look
+
+
+def _score_classifier(run: Path, objective: Objective, prepared: Prepared, root: Any) -> None:
+    """The score of an objective that has a classifier of its own (supervised), on the held-out part or the test split."""
+    predict = getattr(objective, "predict", None)
+    if predict is None:
+        return
+    recipe = prepared.recipe
+    test, split = prepared.validation, "val"
+    if test is None:
+        try:
+            test, split = data.load(recipe.data.name, "test", root=root), "test"
+        except InputError:
+            return  # a folder without a test split has nothing to be scored on
+    with torch.no_grad():
+        logits = predict(_clean_features(objective.backbone, test).to(next(objective.parameters()).device))
+    evaluation.save_classifier(run, logits.cpu().numpy(), test, split=split, n_train=len(prepared.images))
