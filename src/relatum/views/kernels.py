@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from relatum.views.lanes import LANES, absolute, choose, load, load_pixels, pick, splat, store, store_pixels, total
+from relatum.views.lanes import LANES, absolute, choose, load, load_pixels, pick_pairs, splat, store, store_pixels, total
 
 LANES_DIGEST = ""
 BLOCK = 3 * LANES
@@ -127,22 +127,25 @@ def count_taps(size, side):
 
 
 @_part
-def _read_row(data, at, x0, w, width, line, length):
+def _read_row(data, at, x0, w, width, line, begin, length):
     """Columns x0 to x0 + w of the image row whose bytes begin at `at`, as three float lines; zeros outside."""
     low, high = max(0, -x0), min(w, width - x0)
     for x in range(low, high, LANES):
         place = at + 3 * (x0 + x)
         if place + BLOCK <= data.shape[0]:
             r, g, b = load_pixels(data, place)
-            store(line, x, r)
-            store(line, length + x, g)
-            store(line, 2 * length + x, b)
+            store(line, begin + x, r)
+            store(line, begin + length + x, g)
+            store(line, begin + 2 * length + x, b)
         else:  # the last pixels of the last image: nothing may be read behind them
             for k in range(3 * (high - x)):
-                line[k % 3 * length + x + k // 3] = f4(data[place + k])
-    for c in range(3):
-        line[c * length : c * length + low] = f4(0)
-        line[c * length + max(high, 0) : c * length + w] = f4(0)
+                line[begin + k % 3 * length + x + k // 3] = f4(data[place + k])
+    if high - low < w:
+        for c in range(begin, begin + 3 * length, length):
+            for x in range(c, c + low):
+                line[x] = f4(0)
+            for x in range(c + max(high, 0), c + w):
+                line[x] = f4(0)
 
 
 @_part
@@ -168,25 +171,24 @@ def _filter_rows(data, at, y0, x0, w, height, width, low, weights, y, wide, line
 
 
 @_part
-def _across(line, length, blocks, starts, numbers, weights, result, at):
+def _across(line, begin, length, blocks, starts, numbers, weights, result, at):
     """Interpolate a source row horizontally with two taps: sixteen outputs lie within 18 source pixels."""
     w0, w1 = weights[0], weights[1]
     for block in range(blocks):
         a, b = load(w0, LANES * block), load(w1, LANES * block)
         for c in range(3):
-            start = c * length + starts[block]
-            value = pick(line, start, numbers, LANES * block) * a + pick(line, start + 1, numbers, LANES * block) * b
-            store(result, at + BLOCK * block + LANES * c, value)
+            left, right = pick_pairs(line, begin + c * length + starts[block], numbers, LANES * block)
+            store(result, at + BLOCK * block + LANES * c, left * a + right * b)
 
 
 @_part
-def _across_many(line, length, side, first, weights, result, at):
+def _across_many(line, begin, length, side, first, weights, result, at):
     """The same for a row that shrinks."""
     for x in range(side):
         for c in range(3):
             value = f4(0)
             for t in range(weights.shape[0]):
-                value += line[c * length + first[x] + t] * weights[t, x]
+                value += line[begin + c * length + first[x] + t] * weights[t, x]
             result[at + x // LANES * BLOCK + LANES * c + x % LANES] = value
 
 
@@ -263,26 +265,31 @@ def _cut_out(out, at, box, v, side, channels_last):
 def _resize(data, at, height, width, y0, x0, h, w, first_y, weights_y, first_x, weights_x, starts, numbers,
             line, wide, ring, side, mirrored, buffer):  # fmt: skip
     """The box (y0, x0, h, w) of the image whose bytes begin at `at`, resized into `buffer`."""
-    blocks, length = (side + LANES - 1) // LANES, line.shape[0] // 3
+    blocks, length = (side + LANES - 1) // LANES, line.shape[0] // 6
     size = blocks * BLOCK
-    done = 0  # source rows that are, or were, in the ring
+    read = 0  # source rows that are, or were, in the two lines
+    done = 0  # and, interpolated, in the ring
     for y in range(side):
         to = (side - 1 - y if mirrored else y) * size
         if h > side:
             _filter_rows(data, at, y0, x0, w, height, width, first_y[y], weights_y, y, wide, line, length)
             if w > side:
-                _across_many(line, length, side, first_x, weights_x, buffer, to)
+                _across_many(line, 0, length, side, first_x, weights_x, buffer, to)
             else:
-                _across(line, length, blocks, starts, numbers, weights_x, buffer, to)
+                _across(line, 0, length, blocks, starts, numbers, weights_x, buffer, to)
             continue
         while done < min(first_y[y] + 2, h):
-            slot = done % 2 * size
+            # Rows are read one ahead: a load that needs two stores of a moment ago waits for both.
+            while read < min(done + 2, h):
+                if 0 <= y0 + read < height:
+                    _read_row(data, at + 3 * width * (y0 + read), x0, w, width, line, read % 2 * 3 * length, length)
+                read += 1
+            slot, begin = done % 2 * size, done % 2 * 3 * length
             if 0 <= y0 + done < height:
-                _read_row(data, at + 3 * width * (y0 + done), x0, w, width, line, length)
                 if w > side:
-                    _across_many(line, length, side, first_x, weights_x, ring, slot)
+                    _across_many(line, begin, length, side, first_x, weights_x, ring, slot)
                 else:
-                    _across(line, length, blocks, starts, numbers, weights_x, ring, slot)
+                    _across(line, begin, length, blocks, starts, numbers, weights_x, ring, slot)
             else:
                 for i in range(slot, slot + size):
                     ring[i] = f4(0)
@@ -365,7 +372,7 @@ def make_rows(
     all_y, all_x = np.zeros((taps_y, side), f4), np.zeros((taps_x, blocks * LANES), f4)
     starts, numbers = np.zeros(blocks, np.int64), np.zeros(blocks * LANES, np.int32)
     length = (most_w + max(taps_x, 2 * LANES) + 2 * LANES) // LANES * LANES  # what taps of weight 0 may touch is there, and finite
-    line, wide, ring = _aligned(3 * length), np.zeros(3 * most_w, f4), _aligned(2 * size)
+    line, wide, ring = _aligned(6 * length), np.zeros(3 * most_w, f4), _aligned(2 * size)
     buffer, spare = _aligned(side * size), _aligned(side * size)
     for v in range(start, stop):
         at = sources[v] * (height * width * 3)
