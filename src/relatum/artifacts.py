@@ -4,19 +4,19 @@ The report shows these pictures and could not recompute them without torch, so w
 writes them with the functions below, and `relatum.report` reads them. Every file loads with `allow_pickle=False`;
 texts are arrays of unicode. Images are (S, S, 3) uint8 as people see them: not normalised.
 
-| file | arrays |
-| --- | --- |
-| `views.npz` | views (n, K, S, S, 3) · originals (n, S, S, 3) · names (n,) |
-| `pairs.npz` | left, right (p, S, S, 3) · scores, targets, group (p,) · left_names, right_names (p,) · histogram (2, 20) |
-| `retrieval-DATASET-SPLIT[-TAG].npz` | query_index (q,) · neighbour_index, distances (q, t) · image_index (u,) · thumbs (u, S, S, 3) · labels, names (u,) · classes (c,) |
-| `tsne-DATASET-SPLIT[-TAG].npz` | xy (N, 2) · thumbs (N, S, S, 3) · labels, names, super (N,) · neighbours (N, 8) · classes, super_names (c,) |
+    views.npz                          views (n, K, S, S, 3) · originals (n, S, S, 3) · names (n,)
+    pairs.npz                          left, right (p, S, S, 3) · scores, targets, group (p,)
+                                       · left_names, right_names (p,) · histogram (2, 20)
+    retrieval-DATASET-SPLIT[-TAG].npz  query_index (q,) · neighbour_index, distances (q, t) · image_index (u,)
+                                       · thumbs (u, S, S, 3) · labels, names (u,) · classes (c,)
+    tsne-DATASET-SPLIT[-TAG].npz       xy (N, 2) · thumbs (N, S, S, 3) · labels, names, super (N,) · neighbours (N, 8)
+                                       · classes, super_names (c,)
 
 `labels` is -1 and `names`, `classes`, `super`, `super_names` are empty where there is nothing to say.
 """
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relatum.errors import RelatumError
+from relatum.files import write_atomically
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -64,7 +65,8 @@ def save_pairs(
 
     Args:
         run: the run folder.
-        left, right: (p, S, S, 3) uint8, the two views of each pair, as many as were scored.
+        left: (p, S, S, 3) uint8, one view of each pair, as many as were scored.
+        right: (p, S, S, 3) uint8, the other view of each pair.
         scores: (p,) relation scores in [0, 1].
         targets: (p,) 1 for two views of one image, 0 for views of two.
         names: names of the images on the left and on the right, for people.
@@ -89,7 +91,9 @@ def save_pairs(
     )
 
 
-def select_pairs(scores: ArrayLike, targets: ArrayLike, per_group: int = 6) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+def select_pairs(
+    scores: ArrayLike, targets: ArrayLike, per_group: int = 6
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
     """Which pairs are worth showing: indices, and for each the number of its group in `PAIR_GROUPS`.
 
     Positives with the highest scores and negatives with the lowest are the surest; positives with the lowest and
@@ -127,7 +131,8 @@ def save_retrieval(
 
     Args:
         run: the run folder.
-        dataset, split, tag: as in the result file's name.
+        dataset: as in the result file's name.
+        split: as in the result file's name.
         query_index: (q,) positions of the queries in `images`.
         neighbour_index: (q, t) positions of their nearest images, nearest first.
         distances: (q, t).
@@ -135,6 +140,7 @@ def save_retrieval(
         labels: (N,) class numbers, or None.
         classes: class names.
         names: (N,) file names, or None.
+        tag: as in the result file's name.
     """
     query, near = np.asarray(query_index, np.int64), np.asarray(neighbour_index, np.int64)
     used = np.unique(np.concatenate([query.ravel(), near.ravel()]))
@@ -171,7 +177,8 @@ def save_tsne(
 
     Args:
         run: the run folder.
-        dataset, split, tag: as in the result file's name.
+        dataset: as in the result file's name.
+        split: as in the result file's name.
         xy: (N, 2) positions.
         thumbs: (N, S, S, 3) uint8.
         neighbours: (N, t) positions of the nearest images in the space of the representations, nearest first.
@@ -180,6 +187,7 @@ def save_tsne(
         super_labels: (N,) numbers of super-categories (vehicles, animals), or None.
         super_names: their names.
         names: (N,) file names, or None.
+        tag: as in the result file's name.
     """
     where = np.asarray(xy, np.float32)
     return _write(
@@ -221,12 +229,11 @@ def _texts(texts: Sequence[str] | None) -> NDArray[np.str_]:
 
 
 def _write(run: str | Path, stem: str, **arrays: NDArray[Any]) -> Path:
-    """Write through a temporary file: a reader never sees half of one."""
-    folder = Path(run) / "artifacts"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{stem}.npz"
-    temporary = folder / f".{stem}.{os.getpid()}.tmp"
-    with temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-    temporary.replace(path)
+    path = Path(run) / "artifacts" / f"{stem}.npz"
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a name, numpy would append .npz to it
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+    write_atomically(path, write)
     return path

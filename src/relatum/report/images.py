@@ -1,0 +1,94 @@
+"""Images inside the page: single thumbnails as data URIs, and atlases of thousands of thumbnails for the map.
+
+An atlas holds each distinct image once, whichever run or map shows it, in sheets of 1,024 tiles: a browser decodes one
+sheet of 1024 × 1024 in a few milliseconds, and 10,000 tiles of 32 × 32 take about 4 MB as JPEG.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, features
+
+Images = NDArray[np.uint8]
+COLUMNS = 32
+# (tile side, JPEG quality) from fine to coarse; multiples of 16 keep JPEG's colour blocks within a tile.
+STEPS = ((64, 85), (48, 85), (32, 88), (32, 80), (32, 65), (32, 45), (16, 75), (16, 50))
+ATLAS_BYTES = 7_500_000  # 10 MB as base64: leaves a third of the page's 15 MB for everything else
+
+
+def data_uri(image: Images, limit: int = 96) -> str:
+    """One image as a data URI, at most `limit` pixels wide; small images are kept as they are."""
+    picture = Image.fromarray(np.ascontiguousarray(image))
+    if max(picture.size) > limit:
+        picture.thumbnail((limit, limit), Image.Resampling.BOX)
+    kind = "webp" if features.check("webp") else "jpeg"
+    buffer = io.BytesIO()
+    picture.save(buffer, kind.upper(), quality=88)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+
+
+class Atlas:
+    """Distinct images, collected first and encoded once at the end."""
+
+    def __init__(self) -> None:
+        self._index: dict[bytes, int] = {}
+        self._images: list[Images] = []
+
+    def add(self, images: Images) -> list[int]:
+        """Tile numbers of images; an image seen before gets the tile it has."""
+        numbers = []
+        for image in images:
+            image = np.ascontiguousarray(image)
+            key = hashlib.blake2b(image.tobytes() + str(image.shape).encode(), digest_size=16).digest()
+            if key not in self._index:
+                self._index[key] = len(self._images)
+                self._images.append(image)
+            numbers.append(self._index[key])
+        return numbers
+
+    def encode(self, budget: int = ATLAS_BYTES) -> dict[str, Any]:
+        """The sheets as data URIs: the finest tiles whose bytes fit the budget."""
+        if not self._images:
+            return {"side": 0, "columns": COLUMNS, "sheets": []}
+        side_there = max(max(image.shape[:2]) for image in self._images)
+        # A step finer than the images themselves gains nothing: the first that is worth trying holds them whole.
+        worth = [step for step in STEPS if step[0] < side_there + 16] or list(STEPS[-1:])
+        for side, quality in worth:
+            sheets = self._sheets(side, quality, budget)
+            if sheets is not None:
+                break
+        else:
+            sheets = self._sheets(*STEPS[-1], None) or []
+        uris = ["data:image/jpeg;base64," + base64.b64encode(sheet).decode("ascii") for sheet in sheets]
+        return {"side": side, "columns": COLUMNS, "sheets": uris}
+
+    def _sheets(self, side: int, quality: int, budget: int | None) -> list[bytes] | None:
+        """All sheets, or None as soon as they exceed the budget."""
+        per_sheet = COLUMNS * COLUMNS
+        sheets: list[bytes] = []
+        for start in range(0, len(self._images), per_sheet):
+            part = self._images[start : start + per_sheet]
+            rows = -(-len(part) // COLUMNS)
+            canvas = np.zeros((rows * side, COLUMNS * side, 3), np.uint8)
+            for place, image in enumerate(part):
+                row, column = divmod(place, COLUMNS)
+                canvas[row * side : (row + 1) * side, column * side : (column + 1) * side] = fit(image, side)
+            buffer = io.BytesIO()
+            Image.fromarray(canvas).save(buffer, "JPEG", quality=quality)
+            sheets.append(buffer.getvalue())
+            if budget is not None and sum(map(len, sheets)) > budget:
+                return None
+        return sheets
+
+
+def fit(image: Images, side: int) -> Images:
+    """The image as a square tile: as it is where it fits exactly, else resized."""
+    if image.shape[:2] == (side, side):
+        return image
+    return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BOX))
