@@ -107,6 +107,7 @@ def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> Ba
         prepared.images,
         prepared.recipe,
         labels=prepared.labels,
+        uses_labels=objective.uses_labels,
         min_images=objective.min_images,
         rank=fabric.global_rank,
         world=fabric.world_size,
