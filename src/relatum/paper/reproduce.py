@@ -124,6 +124,9 @@ class _Job:
         spent = [row["seconds"] for row in self.results.records(self.run) if row.get("what") == self.run.id]
         if entry["seconds"] is None and spent:
             entry["seconds"] = round(sum(spent), 1)
+        if not spent:  # the weights came from the ledger
+            for kept in self.results.entries_of(self.run):
+                entry = {**ledger.merge(kept.document, entry), "id": self.run.id}
         ledger.write(self.results.out / "ledger", entry)
 
     def _published(self, command: str) -> str:
