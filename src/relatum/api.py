@@ -165,3 +165,11 @@ def embed(backbone: str | os.PathLike[str] | nn.Module, data: str | Path, **opti
 def search(run: str | os.PathLike[str], gallery: str | Path, queries: Sequence[str | Path], **options: Any) -> Any:
     """The images of `gallery` nearest to each query."""
     return evaluation.search(run, gallery, queries, **options)
+
+
+def report(runs: Sequence[str | os.PathLike[str]], *, out: str | Path | None = None) -> Path:
+    """One self-contained HTML page of one run, or of several side by side."""
+    from relatum.report import build
+
+    paths = [Path(run) for run in runs]
+    return build(paths, Path(out) if out is not None else paths[0] / "report.html")

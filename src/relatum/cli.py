@@ -208,6 +208,8 @@ def _lines(document: dict[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; errors become one or two lines on standard error."""
+    import relatum.cli_more  # noqa: F401 (registers its commands)
+
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"]

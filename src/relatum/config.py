@@ -225,7 +225,8 @@ class Draft:
         base = defaults(
             str(get("method", "relational")), get("preset", "paper"), get("data.name", ""), get("backbone.name", "conv4")
         )
-        return Recipe.from_values({**base, **(found or {}), **self.values})
+        untrained = {} if registry.METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
+        return Recipe.from_values({**base, **(found or {}), **self.values, **untrained})
 
 
 def draft(

@@ -49,6 +49,6 @@ def _datasets() -> Rows:
 
 
 def _tables() -> Rows:
-    from relatum.paper import tables
+    from relatum.paper import table
 
-    return [{"name": name, "summary": summary} for name, summary in tables().items()]
+    return [{"name": name, "summary": table.load(name).title} for name in table.NAMES]

@@ -16,13 +16,13 @@ CLASSES = ("ant", "bee", "cow", "doe")
 
 
 def _images(n: int, *, seed: int = 0, split: str = "train", name: str = "toy", labelled: bool = True) -> ImageSet:
-    """Noise of 16 × 16 with a faint tint that tells the class: red, green, blue, or none."""
+    """Noise of 16 × 16 with a tint that tells the class: red, green, blue, or none."""
     random = np.random.default_rng(seed)
     labels = np.arange(n) % len(CLASSES)
-    images = random.integers(0, 220, (n, 16, 16, 3)).astype(np.uint8)
+    images = random.integers(0, 190, (n, 16, 16, 3)).astype(np.uint8)
     for i, label in enumerate(labels):
         if label < 3:
-            images[i, ..., label] += 30
+            images[i, ..., label] += 60
     return ImageSet(
         name=name,
         split=split,

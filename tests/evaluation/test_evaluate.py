@@ -32,7 +32,7 @@ def task(run: Path, data: str = "toy", split: str = "test", **settings: object) 
 
 
 def test_linear_writes_a_whole_result_file(run: Path) -> None:
-    result = evaluate("linear", run, data="toy", epochs=20, settings={"lr": "0.01"})
+    result = evaluate("linear", run, data="toy", epochs=40, settings={"lr": "0.01", "batch_size": 32})
     path = run / "evaluations" / "linear-toy-test.json"
     document = json.loads(path.read_text())
     assert document.keys() >= CONTRACT
@@ -44,9 +44,9 @@ def test_linear_writes_a_whole_result_file(run: Path) -> None:
     assert result.pretrain["method"] == "random"
     assert result.pretrain["seed"] == 1
     settings = result.settings
-    assert settings["epochs"] == 20
+    assert settings["epochs"] == 40
     assert settings["lr"] == 0.01
-    assert settings["batch_size"] == 128
+    assert settings["batch_size"] == 32
     assert settings["probe"] == "offline"
     assert settings["augmentation"] == "none"
     assert settings["preset"] == "paper"

@@ -1,7 +1,7 @@
 """Stands in for the `relatum` command in tests of the grid: writes the files that training and evaluation would.
 
-Accuracies are a pure function of the condition. Its behaviour is set by the environment: STUB_FAIL names a word that makes
-commands with it fail, STUB_SLEEP is how long a pretraining takes (in steps of 20 ms, each one saved), STUB_TRACE is a
+Accuracies are a pure function of the condition. Its behaviour is set by the environment: STUB_FAIL names a word that
+makes commands with it fail, STUB_SLEEP is how long a pretraining takes (in steps of 20 ms, each one saved), STUB_TRACE is a
 file that gets one line per command.
 """
 
@@ -97,6 +97,7 @@ def result(run: Path, protocol: str, dataset: str, split: str, args: argparse.Na
     document |= {"accuracy": None if protocol == "tsne" else number, "settings": {"epochs": args.epochs}}
     if protocol == "classifier":
         document["settings"] = {}
+    (run / "evaluations").mkdir(exist_ok=True)
     name = "-".join(filter(None, (protocol, dataset, split, tag)))
     (run / "evaluations" / f"{name}.json").write_text(json.dumps(document))
 

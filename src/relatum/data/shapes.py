@@ -26,7 +26,7 @@ CLASSES = OUTLINES
 SIDE = 32
 SIZES = {"train": 10_000, "test": 2_000}
 _SEED = 2020  # the year of the paper; the dataset is one dataset, not one per run
-_VERSION = 1  # raise it when the same seed gives other pixels
+_VERSION = 2  # raise it when the same seed gives other pixels
 _CHUNK = 250  # pictures drawn together: arrays of 250 x 1024 float32 stay in the processor's cache
 
 Field = NDArray[np.float32]

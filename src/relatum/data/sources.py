@@ -63,6 +63,7 @@ def load(
     """
     if side is not None and not 8 <= side <= 1024:
         raise InputError(f"side = {side} is out of range: it must be from 8 to 1024 pixels.")
+    given = {what: _triple(what, value) for what, value in (("mean", mean), ("std", std)) if value is not None}
     name = _name(data)
     if name is not None:
         _check_split(name, split)
@@ -73,11 +74,7 @@ def load(
         images = folder.load(_folder(data), split, side=side)
     if strict and images.skipped:
         raise _unreadable(images)
-    return replace(
-        images,
-        mean=images.mean if mean is None else _triple("mean", mean),
-        std=images.std if std is None else _triple("std", std),
-    )
+    return replace(images, mean=given.get("mean", images.mean), std=given.get("std", images.std))
 
 
 def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
@@ -171,7 +168,10 @@ def _unreadable(images: ImageSet) -> InputError:
 
 
 def _triple(what: str, values: Sequence[float]) -> RGB:
-    numbers = tuple(float(v) for v in values)
+    try:
+        numbers = tuple(float(v) for v in values)
+    except (TypeError, ValueError):
+        numbers = ()
     if len(numbers) != 3 or not all(math.isfinite(v) for v in numbers) or (what == "std" and min(numbers) <= 0):
         raise InputError(
             f"{what} = {values!r} must be three numbers{' above 0' * (what == 'std')}, for red, green and blue."

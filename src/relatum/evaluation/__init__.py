@@ -137,7 +137,7 @@ def evaluate(
         accuracy=outcome.accuracy,
         settings={**table(chosen), **facts},
         n_train=outcome.n_train,
-        n_test=len(task.test),
+        n_test=len(task.test) if outcome.n_test is None else outcome.n_test,
         seconds=time.perf_counter() - started,
         details={**outcome.details, "backbone_unchanged": True},
         tag=task.tag,

@@ -43,16 +43,17 @@ def knn_predict(
     """
     k = min(k, len(train_features))
     distances, indices = nearest(test_features, train_features, k, metric=metric)
-    if weighting == "exp":
-        # Weights relative to the nearest neighbour's: the same votes, and far ones cannot all underflow to 0.
-        weights = np.exp((distances[:, :1] - distances) / temperature)
-    else:
-        weights = np.ones_like(distances)
-    votes = np.zeros((len(indices), int(train_labels.max()) + 1))
-    rows = np.arange(len(indices))
-    voters = train_labels[indices]
-    for j in range(k):
-        votes[rows, voters[:, j]] += weights[:, j]
+    # Weights relative to the nearest neighbour's: the same votes, and far ones cannot all underflow to 0.
+    weights = np.exp((distances[:, :1] - distances) / temperature) if weighting == "exp" else None
+    return knn_vote(train_labels[indices], weights)
+
+
+def knn_vote(voters: Labels, weights: NDArray[np.float64] | None = None) -> Labels:
+    """The class with most votes in each row of (N, k) labels, each weighing 1 or as given; the lowest of equals."""
+    rows = np.arange(len(voters))
+    votes = np.zeros((len(voters), int(voters.max()) + 1))
+    for j in range(voters.shape[1]):
+        votes[rows, voters[:, j]] += 1.0 if weights is None else weights[:, j]
     return votes.argmax(1)
 
 

@@ -38,12 +38,14 @@ class Outcome:
         details: goes into the result as it is.
         protocol: facts about how it was done that are no settings: augmentation, batch-norm mode, ...
         n_train: images that were learned from.
+        n_test: images that were tested on, where not all of the split were.
     """
 
     accuracy: float | None
     details: dict[str, Any] = field(default_factory=dict)
     protocol: dict[str, Any] = field(default_factory=dict)
     n_train: int = 0
+    n_test: int | None = None
 
 
 @dataclass

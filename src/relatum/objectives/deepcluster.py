@@ -88,7 +88,7 @@ class DeepCluster(Objective):
         points = clustering.prepare(features)
         labels = clustering.kmeans(points, self.clusters, context.seed, context.epoch)[1]
         sizes = torch.bincount(labels, minlength=self.clusters)
-        previous = self.pseudo_labels.cpu()
+        previous = self.pseudo_labels.clone().cpu()
         self.pseudo_labels.copy_(labels)
         self.cluster_weights.copy_(1 - sizes / len(labels))
         known = "" if int(previous.min()) < 0 else f", NMI {clustering.mutual_information(previous, labels):.2f}"

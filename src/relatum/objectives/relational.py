@@ -56,7 +56,7 @@ class RelationalReasoning(Objective):
         self.gamma, self.focal = gamma, focal
         self.avoid_collisions = avoid_collisions
         self.uses_labels = avoid_collisions  # the visible ones, -1 elsewhere; otherwise none ever reaches the loss
-        self.kernels = kernels
+        self.kernels = "auto" if kernels == "numba" else kernels  # `max` and the ablations have no numba kernel
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import platform
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from relatum import registry
 from relatum.files import write_json
-from relatum.paper import ledger
 from relatum.paper.grid import Evaluation, Run
 
 Cost = Callable[[str, int], float]  # (backbone, side) -> seconds of one view, forward and backward
@@ -61,10 +61,8 @@ class Measured:
 
     def __call__(self, backbone: str, side: int) -> float:
         """Seconds of one view, measured now if they were not before."""
-        key = (
-            f"{backbone}/{side}/{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
-        )
-        key += f"/{ledger.machine()}"
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        key = f"{backbone}, {side} px, {cores} cores, {platform.machine()}"
         if key not in self.kept:
             try:
                 self.kept[key] = _measure(backbone, side)

@@ -114,6 +114,7 @@ class Evaluation:
             for the supervised method, so that there is nothing to run.
         dataset, split, tag: they name the result file.
         epochs: of the protocol, where it has any.
+        limit_train: labelled images that the protocol learns from, or None for all.
     """
 
     run: Run
@@ -122,6 +123,7 @@ class Evaluation:
     split: str = "test"
     tag: str = ""
     epochs: int | None = None
+    limit_train: int | None = None
 
     @property
     def file(self) -> str:
@@ -139,6 +141,7 @@ class Evaluation:
         words += ["--epochs", str(self.epochs)] * (self.epochs is not None)
         words += ["--seed", str(self.run.seed)]
         words += ["--tag", self.tag] * bool(self.tag)
+        words += ["--set", f"limit_train={self.limit_train}"] * (self.limit_train is not None)
         return words
 
 
@@ -208,10 +211,14 @@ def evaluations(condition: Mapping[str, Any], seeds: Sequence[int], scale: Scale
         protocol, dataset = condition["protocol"], condition["dataset"]
         if run.method == "supervised" and protocol == "linear" and run.data == dataset:
             protocol = "classifier"  # scored by its own classifier: no probe
-        epochs = PROBE_EPOCHS.get(protocol)
-        tag = ""
-        if protocol == "finetune" and scale.epochs is not None and scale.epochs < PROBE_EPOCHS["finetune"]:
-            epochs = scale.epochs
-            tag = f"e{epochs}"
-        found.append(Evaluation(run, protocol, dataset, condition.get("split", "test"), tag, epochs))
+        split = condition.get("split", "test")
+        if protocol != "finetune":  # only finetuning takes long enough to be scaled down
+            found.append(Evaluation(run, protocol, dataset, split, epochs=PROBE_EPOCHS.get(protocol)))
+            continue
+        epochs = min(PROBE_EPOCHS[protocol], scale.epochs or PROBE_EPOCHS[protocol])
+        tag = "-".join(
+            [f"e{epochs}"] * (epochs < PROBE_EPOCHS[protocol])
+            + [f"n{scale.limit_train}"] * (scale.limit_train is not None)
+        )
+        found.append(Evaluation(run, protocol, dataset, split, tag, epochs, scale.limit_train))
     return tuple(found)

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
-import platform
-import subprocess
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -28,6 +27,7 @@ CURVE_POINTS = 200
 # What decides the weights. Where and how fast a run was made, and how often it was saved or logged, does not.
 _DECISIVE = ("method", "preset", "seed", "init")
 _DECISIVE_TABLES = ("views", "objective", "train")
+_PROVENANCE = ("version", "commit", "machine", "threads", "versions")
 _DECISIVE_DATA = ("data.name", "data.labels", "data.val_fraction", "data.limit_train", "backbone.name")
 
 
@@ -46,24 +46,19 @@ def collect(run_dir: str | Path, commands: Sequence[str] = ()) -> dict[str, Any]
     found = [r for r in results if r is not None]
     record = read_json(run / "run.json") or {}
     metrics = _metrics(run / "metrics.jsonl")
-    known = {key: record.get(key) or next((r[key] for r in found if r.get(key)), None) for key in _PROVENANCE}
+    recipe_command = f"relatum pretrain {recipe.get('data', {}).get('name')} --recipe recipe.toml"
     return {
         "id": run.name,
         "method": recipe.get("method"),
         "seed": recipe.get("seed"),
-        "version": known["version"] or recipe.get("version"),
-        "commit": known["commit"] or commit(),
-        "machine": known["machine"] or machine(),
-        "threads": known["threads"] or recipe.get("run", {}).get("threads"),
-        "seconds": record.get("seconds") or (metrics[-1].get("seconds") if metrics else None),
-        "commands": list(commands) or [f"relatum pretrain {recipe.get('data', {}).get('name')} --recipe recipe.toml"],
+        **{key: record.get(key) or next((r[key] for r in found if r.get(key)), None) for key in _PROVENANCE},
+        "started": record.get("started"),
+        "seconds": record.get("seconds"),
+        "commands": list(commands) or [recipe_command],
         "recipe": recipe,
         "curve": thin(metrics),
         "evaluations": found,
     }
-
-
-_PROVENANCE = ("version", "commit", "machine", "threads")
 
 
 def _metrics(path: Path) -> list[dict[str, Any]]:
@@ -93,33 +88,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
         document = json.loads(path.read_text("utf-8"))
         return document if isinstance(document, dict) else None
     return None
-
-
-def machine() -> str:
-    """This machine in one line."""
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
-            if line.startswith("model name"):
-                model = line.partition(":")[2].strip()
-                break
-    return f"{model}, {platform.system()}, Python {platform.python_version()}"
-
-
-def commit() -> str | None:
-    """The commit of the source tree this package runs from, `+` where it was changed since; None outside of git."""
-    here = Path(__file__).parent
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        if _git(here, "ls-files", "--error-unmatch", Path(__file__).name):  # not some other project's repository
-            return _git(here, "rev-parse", "--short=12", "HEAD") + (
-                "+" if _git(here, "status", "--porcelain", "..") else ""
-            )
-    return None
-
-
-def _git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10)
-    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 # -------------------------------------------------------------------------------------------------------------- entries
@@ -176,6 +144,7 @@ def is_result(document: Mapping[str, Any], evaluation: Evaluation) -> bool:
         document.get("protocol") == evaluation.protocol
         and document.get("dataset") == evaluation.dataset
         and document.get("split") == evaluation.split
+        and document.get("tag", "") == evaluation.tag
         and (epochs is None or evaluation.epochs is None or epochs == evaluation.epochs)
     )
 
@@ -199,8 +168,6 @@ def write(folder: str | Path, entry: Mapping[str, Any]) -> Path:
 
 def restore(entry: Entry, run_dir: str | Path) -> bool:
     """Make a run folder that can be evaluated from an entry whose weights were kept; False where they were not."""
-    import shutil
-
     import tomli_w
 
     if entry.backbone is None:

@@ -6,21 +6,21 @@ They are drawn from what evaluations left: matrices in the result files, and for
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum import artifacts
+from relatum.errors import RelatumError
 from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Planned
 from relatum.paper.results import Results
 
-CLASSES = ("plane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-VEHICLES = (0, 1, 8, 9)
-# Ten colours that stay apart in hue and lightness: Okabe & Ito's seven, then grey, wine and black.
-TEN = ("#0072B2", "#D55E00", "#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#882255", "#000000", "#999999")
+# Paul Tol's "muted" scheme and his "vibrant" blue and orange: they stay apart in all common kinds of colour blindness.
+TEN = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#777777")
+TWO = ("#0077BB", "#EE7733")
 GREY = "#6E6E6E"
 
 
@@ -34,15 +34,9 @@ def _empty(axes: Any, words: str) -> None:
 
 
 def matrix(document: Mapping[str, Any], top: str) -> NDArray[np.float64] | None:
-    """The class × class matrix of a retrieval result in percent of each row, or None."""
-    details = document.get("details") or {}
-    nested = details.get("matrices") or {}
-    for found in (nested.get(top), details.get(f"matrix_{top}"), details.get(f"{top}_matrix")):
-        if found is not None:
-            values = np.asarray(found, dtype=np.float64)
-            if values.ndim == 2 and values.shape[0] == values.shape[1]:
-                return 100 * values / np.maximum(values.sum(1, keepdims=True), 1e-12)
-    return None
+    """The class × class matrix of a retrieval result, in percent of each row, or None where it was not kept."""
+    found = ((document.get("details") or {}).get("matrices") or {}).get(top)
+    return None if found is None else np.asarray(found, dtype=np.float64)
 
 
 def retrieval_errors(planned: Planned, results: Results, canvas: Any) -> None:
@@ -73,8 +67,7 @@ def _matrix(axes: Any, seeds: NDArray[np.float64], names: Any) -> None:
     mean, n = seeds.mean(0), seeds.shape[1]
     spread = seeds.std(0, ddof=1) if len(seeds) > 1 else None
     axes.imshow(mean, cmap="cividis", vmin=0, vmax=100)
-    if not names:
-        names = CLASSES if n == 10 else [str(i) for i in range(n)]
+    names = names or [str(i) for i in range(n)]
     if n > 20:  # labels and numbers would not be readable
         axes.set_xticks([])
         axes.set_yticks([])
@@ -91,95 +84,83 @@ def _matrix(axes: Any, seeds: NDArray[np.float64], names: Any) -> None:
 # ------------------------------------------------------------------------------------------------------ sheets and maps
 
 
-def _artifact(results: Results, evaluation: Evaluation, kind: str, endings: tuple[str, ...]) -> Path | None:
-    """The newest file of an evaluation in its run's artifacts, `KIND…DATASET….ENDING`."""
-    folder = results.run_dir(evaluation.run) / "artifacts"
-    stem = evaluation.file.removesuffix(".json")
-    for pattern in (f"{stem}*", f"{kind}*{evaluation.dataset}*", f"{kind}*"):
-        files = sorted(p for p in folder.glob(pattern) if p.suffix.lstrip(".") in endings)
-        if files:
-            return files[-1]
-    return None
+def _artifact(results: Results, evaluation: Evaluation) -> artifacts.Arrays | None:
+    """What an evaluation left in its run's artifacts, or None where that is not here."""
+    path = results.run_dir(evaluation.run) / "artifacts" / evaluation.file.replace(".json", ".npz")
+    try:
+        return artifacts.load(path)
+    except RelatumError:
+        return None
+
+
+def _panels(planned: Planned, results: Results, canvas: Any) -> Iterator[tuple[Any, artifacts.Arrays]]:
+    """Axes side by side, one per cell, with what its evaluation left; those without say so in words."""
+    from relatum.paper.figures import headline
+
+    headline(canvas, planned)
+    for i, cell in enumerate(planned.cells):
+        axes = canvas.add_subplot(1, len(planned.cells), i + 1)
+        axes.set_title(cell.row.title)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        found = _artifact(results, cell.evaluations[0])
+        if found is None:
+            _empty(axes, "no runs yet" if results.result(cell.evaluations[0]) is None else "no picture kept")
+        else:
+            yield axes, found
 
 
 def retrieval(planned: Planned, results: Results, canvas: Any) -> None:
-    """The sheets of 25 queries with their ten nearest images, methods side by side."""
-    from relatum.paper.figures import headline
-
-    cells = planned.cells
-    canvas.set_size_inches(4.6 * len(cells), 10.6)
-    for i, cell in enumerate(cells):
-        axes = canvas.add_subplot(1, len(cells), i + 1)
-        axes.set_title(cell.row.title)
-        path = _artifact(results, cell.evaluations[0], "retrieval", ("png",))
-        if path is None:
-            _empty(axes, "no runs yet" if results.result(cell.evaluations[0]) is None else "no picture kept")
-            continue
-        from PIL import Image
-
-        with Image.open(path) as image:
-            axes.imshow(np.asarray(image.convert("RGB")), interpolation="nearest")
+    """Queries (left, framed) with their ten nearest images, methods side by side."""
+    canvas.set_size_inches(4.4 * len(planned.cells), 10.4)
+    for axes, found in _panels(planned, results, canvas):
+        axes.imshow(sheet(found), interpolation="nearest")
         axes.set_axis_off()
-    headline(canvas, planned)
 
 
-def _map(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]] | None:
-    """Points, labels and class names of a t-SNE file."""
-    with np.load(path, allow_pickle=False) as file:
-        points = next((file[k] for k in ("points", "embedding", "xy", "map") if k in file), None)
-        labels = next((file[k] for k in ("labels", "label", "y") if k in file), None)
-        names = next((file[k] for k in ("classes", "names") if k in file), None)
-    if points is None or labels is None or points.ndim != 2:
-        return None
-    named = [str(n) for n in names] if names is not None else []
-    return points.astype(np.float64), labels.astype(np.int64), named
+def sheet(found: artifacts.Arrays, gap: int = 2) -> NDArray[np.uint8]:
+    """One picture: a row per query, the query in a red frame, its nearest images to the right of it."""
+    thumbs, queries, near = found["thumbs"], found["query_index"], found["neighbour_index"]
+    place = {int(index): i for i, index in enumerate(found["image_index"])}
+    side = thumbs.shape[1]
+    step = side + 2 * gap
+    picture = np.full((len(queries) * step, (near.shape[1] + 1) * step + 3 * gap, 3), 255, np.uint8)
+    for row, (query, others) in enumerate(zip(queries, near, strict=True)):
+        picture[row * step : row * step + side + 2 * gap - 1, : side + 2 * gap - 1] = (213, 94, 0)
+        for column, index in enumerate((query, *others)):
+            top, left = row * step + gap, column * step + gap + 3 * gap * (column > 0)
+            picture[top : top + side - 1, left : left + side - 1] = thumbs[place[int(index)]][:-1, :-1]
+    return picture
 
 
-def _maps(planned: Planned, results: Results, canvas: Any, *, super_categories: bool) -> None:
-    from relatum.paper.figures import headline
+def _maps(planned: Planned, results: Results, canvas: Any, labels: str, names: str) -> None:
+    """Maps side by side, coloured by the groups in `labels`, whose names are in `names`."""
+    from matplotlib.lines import Line2D
 
-    cells = planned.cells
-    canvas.set_size_inches(4.0 * len(cells), 4.6)
-    names: list[str] = []
-    colours: dict[str, str] = {}
-    for i, cell in enumerate(cells):
-        axes = canvas.add_subplot(1, len(cells), i + 1)
-        axes.set_title(cell.row.title)
-        path = _artifact(results, cell.evaluations[0], "tsne", ("npz",))
-        found = _map(path) if path is not None else None
-        if found is None:
-            _empty(axes, "no runs yet" if results.result(cell.evaluations[0]) is None else "no map kept")
-            continue
-        points, labels, names = found
-        names = names or [CLASSES[k] if labels.max() < 10 else str(k) for k in range(int(labels.max()) + 1)]
-        groups = _super(labels, names) if super_categories else {n: labels == k for k, n in enumerate(names)}
-        for k, (name, chosen) in enumerate(groups.items()):
-            colours[name] = TEN[k % len(TEN)]
-            axes.scatter(*points[chosen].T[:2], s=2.0, linewidths=0, color=colours[name], rasterized=True)
-        axes.set_xticks([])
-        axes.set_yticks([])
+    canvas.set_size_inches(4.0 * len(planned.cells), 4.7)
+    marks: dict[str, Any] = {}
+    for axes, found in _panels(planned, results, canvas):
+        group = found[labels] if len(found[labels]) else np.zeros(len(found["xy"]), np.int64)
+        titles = [str(t) for t in found[names]] or ["all images"]
+        size = float(np.clip(15_000 / len(group), 1.5, 20))
+        colours = TEN if len(titles) > 2 else TWO
+        for number, title in enumerate(titles):
+            colour = colours[number % len(colours)]
+            axes.scatter(*found["xy"][group == number].T, s=size, linewidths=0, color=colour, rasterized=True)
+            marks[title] = Line2D([], [], color=colour, marker="o", linestyle="", label=title)
         axes.set_aspect("equal", "datalim")
-    if colours and len(colours) <= 20:
-        from matplotlib.lines import Line2D
-
-        marks = [Line2D([], [], color=c, marker="o", linestyle="", label=n) for n, c in colours.items()]
-        canvas.legend(handles=marks, loc="outside lower center", ncols=min(len(marks), 10), frameon=False, fontsize=8)
-    headline(canvas, planned)
-
-
-def _super(labels: NDArray[np.int64], names: list[str]) -> dict[str, NDArray[np.bool_]]:
-    """CIFAR-10's two super-categories; any other dataset has none to show."""
-    if len(names) != 10:
-        return {"all": np.ones(len(labels), dtype=bool)}
-    vehicle = np.isin(labels, VEHICLES)
-    return {"vehicles": vehicle, "animals": ~vehicle}
+    if 0 < len(marks) <= 20:
+        columns = min(len(marks), 10)
+        canvas.legend(
+            handles=list(marks.values()), loc="outside lower center", ncols=columns, frameon=False, fontsize=8
+        )
 
 
 def tsne(planned: Planned, results: Results, canvas: Any) -> None:
     """t-SNE maps coloured by class."""
-    _maps(planned, results, canvas, super_categories=False)
+    _maps(planned, results, canvas, "labels", "classes")
 
 
 def tsne_super(planned: Planned, results: Results, canvas: Any) -> None:
-    """t-SNE maps: vehicles against animals."""
-    _maps(planned, results, canvas, super_categories=True)
+    """t-SNE maps coloured by super-category: vehicles against animals."""
+    _maps(planned, results, canvas, "super", "super_names")

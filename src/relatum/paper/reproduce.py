@@ -63,7 +63,7 @@ def execute(
     with _lock(results.out, say) as lock, _Child(lock) as child:
         for number, (run, evaluations) in enumerate(todo, 1):
             job = _Job(results, run, child, (*command,), root, outcome, say, f"[{number}/{len(todo)}]")
-            if job.train():
+            if job.train(scored=any(e.protocol == "classifier" for e in evaluations)):
                 for evaluation in evaluations:
                     job.evaluate(evaluation)
             job.enter_in_ledger()
@@ -92,10 +92,10 @@ class _Job:
     say: Say
     label: str
 
-    def train(self) -> bool:
-        """Make sure that the run's folder holds finished weights."""
+    def train(self, *, scored: bool) -> bool:
+        """Make sure that the run's folder holds finished weights, and its own score where that is asked for."""
         folder = self.results.run_dir(self.run)
-        if self.results.trained(self.run):
+        if self.results.trained(self.run) and not scored:
             return True
         for entry in self.results.entries_of(self.run):
             if ledger.restore(entry, folder):

@@ -1,27 +1,41 @@
 """Relational reasoning over pairs of representations: who is compared, by what, at what loss.
 
-`pairs` makes the list, `reference` is the readable specification, and `pair_loss` is what objectives call.
+`pairs` makes the list, `reference` is the readable specification, `fused` the mathematics of the fast path (walked by
+numba in `cpu` or by torch in `chunked`), `heads` the paper's ablations. Objectives call `pair_loss`.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
+from relatum.errors import unknown
+from relatum.relation.chunked import ChunkedBackend
+from relatum.relation.fused import fused_loss
+from relatum.relation.heads import DotHead, EncoderHead, make_head, pair_products
 from relatum.relation.pairs import Pairs, random_pairs, roll_pairs
 from relatum.relation.reference import RelationHead, accuracies, focal_bce, relation_loss
+from relatum.relation.split import SPLITTABLE
 
 __all__ = [
+    "DotHead",
+    "EncoderHead",
     "PairResult",
     "Pairs",
     "RelationHead",
+    "choose_backend",
     "focal_bce",
+    "make_head",
     "pair_loss",
     "random_pairs",
     "relation_loss",
     "roll_pairs",
+    "score",
 ]
 
 BACKENDS = ("auto", "numba", "torch", "reference")
@@ -49,6 +63,93 @@ def pair_loss(
     backend: str = "auto",
     reduce: Callable[[Tensor], Tensor] | None = None,
 ) -> PairResult:
-    """Mean loss and accuracies of a head over a list of pairs."""
-    loss, logits = relation_loss(features, pairs, head, gamma, focal)
-    return PairResult(loss, *accuracies(logits, pairs.tensors(features.device)[2]))
+    """Mean loss and accuracies of a head over a list of pairs.
+
+    Args:
+        head: a `RelationHead`, `DotHead` or `EncoderHead`.
+        features: (N, d); row k * M + m is view k of image m.
+        pairs: who is compared with whom.
+        gamma: focal exponent; 0 keeps the factor ½.
+        focal: False is plain cross-entropy, with no weight.
+        backend: `numba` (float32 on the CPU; cat, sum, mean), `torch` (chunked, anywhere), `reference` (materialises
+            every pair), or `auto`: numba where it can serve, else torch.
+        reduce: for synchronised batch-norm: sums a small float64 vector across ranks. A `RelationHead` in training calls
+            it once in forward and once in backward; gradients are then those of the sum of all ranks' losses. Heads
+            without statistics over pairs do not need it.
+    """
+    backend = choose_backend(head, features, backend)
+    if isinstance(head, DotHead):
+        logits = _product_logits(head, features, pairs, backend)
+    elif backend == "reference":
+        if reduce is not None:
+            raise ValueError("the reference backend has no statistics across ranks: use backend 'torch' or 'numba'")
+        return _result(*relation_loss(features, pairs, head, gamma, focal), pairs)
+    else:
+        assert isinstance(head, RelationHead)
+        return PairResult(*fused_loss(head, features, pairs, gamma, focal, _backend_class(backend), reduce))
+    targets = pairs.tensors(features.device)[2].to(logits.dtype)
+    return _result(focal_bce(logits, targets, gamma, focal).mean(), logits, pairs)
+
+
+def choose_backend(head: nn.Module, features: Tensor, backend: str = "auto") -> str:
+    """Which path serves this head on these features: `numba`, `torch` or `reference`. What `auto` means, resolved."""
+    if backend not in BACKENDS:
+        raise unknown("backend", backend, BACKENDS)
+    if backend in ("torch", "reference"):
+        return backend
+    if not isinstance(head, RelationHead):
+        return "torch" if isinstance(head, DotHead) else "reference"
+    suits = (
+        features.device.type == "cpu"
+        and features.dtype != torch.float64
+        and head.linear1.weight.dtype == torch.float32
+        and head.aggregation in SPLITTABLE
+    )
+    if backend == "numba" and not suits:
+        raise ValueError("the numba kernels serve float32 on the CPU with cat, sum or mean: use backend 'torch'")
+    return "numba" if suits and _numba_imports() else "torch"
+
+
+def score(head: nn.Module, z_i: Tensor, z_j: Tensor, symmetric: bool = False) -> Tensor:
+    """(P,) relation scores in [0, 1], sigmoid of the logit, with the head in eval mode.
+
+    With the aggregation `cat` a score depends on the order of its arguments; `symmetric` averages both orders.
+    """
+    training = head.training
+    head.eval()
+    try:
+        scores = torch.sigmoid(head(z_i, z_j))
+        return (scores + torch.sigmoid(head(z_j, z_i))) / 2 if symmetric else scores
+    finally:
+        head.train(training)
+
+
+def _product_logits(head: DotHead, features: Tensor, pairs: Pairs, backend: str) -> Tensor:
+    with torch.autocast(features.device.type, enabled=False):
+        rows = head.encode(features.to(torch.promote_types(features.dtype, torch.float32)))
+        if backend != "reference":
+            return pair_products(rows, pairs)
+        left, right, _ = pairs.tensors(features.device)
+        return (rows[left] * rows[right]).sum(dim=1)
+
+
+def _result(loss: Tensor, logits: Tensor, pairs: Pairs) -> PairResult:
+    return PairResult(loss, *accuracies(logits, pairs.tensors(logits.device)[2]))
+
+
+def _backend_class(name: str) -> Callable[..., ChunkedBackend]:
+    if name == "torch":
+        return ChunkedBackend
+    from relatum.relation.cpu import NumbaBackend
+
+    return NumbaBackend  # type: ignore[return-value]
+
+
+@lru_cache(maxsize=1)
+def _numba_imports() -> bool:
+    try:
+        import numba  # noqa: F401
+    except ImportError as error:
+        warnings.warn(f"numba cannot be imported ({error}): torch serves the relation head, more slowly", stacklevel=4)
+        return False
+    return True

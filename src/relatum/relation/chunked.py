@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relatum.relation.pairs import Pairs
-from relatum.relation.reference import RelationHead
-from relatum.relation.split import SPLITTABLE, join_gradient, mean_input, side_constants, split_weight
+from relatum.relation.reference import RelationHead, accuracies
+from relatum.relation.split import SPLITTABLE, join_gradient, join_means, side_constants, split_weight
 
 CHUNK = 4096  # pairs at a time: 4 MiB of float32 at 256 hidden units, in cache on a CPU and enough to fill a GPU
 
@@ -23,16 +23,19 @@ class ChunkedBackend:
     """See `fused.Backend`."""
 
     def __init__(self, features: Tensor, weight: Tensor, pairs: Pairs, head: RelationHead) -> None:
-        self.features, self.weight, self.pairs = features, weight, pairs
+        self.wide = torch.float32 if features.device.type == "mps" else torch.float64  # mps has no float64
+        self.centre = features.mean(dim=0, dtype=self.wide).to(features.dtype)
+        self.features, self.weight, self.pairs = features - self.centre, weight, pairs
         self.aggregation, self.slope = head.aggregation, head.slope
         self.left, self.right, self.targets = pairs.tensors(features.device)
-        self.wide = torch.float32 if features.device.type == "mps" else torch.float64
         self.split = self.aggregation in SPLITTABLE
 
     def mean_input(self) -> Tensor:
         """The mean over pairs of the aggregated input u."""
         if self.split:
-            return mean_input(self.features, self.pairs, self.aggregation, self.wide)
+            rows = self.pairs.rows
+            counts = torch.stack([torch.bincount(side, minlength=rows) for side in (self.left, self.right)])
+            return join_means(counts.to(self.wide) @ self.features.to(self.wide) / len(self.pairs), self.aggregation)
         total = torch.zeros(self.features.shape[1], dtype=self.wide, device=self.features.device)
         for chunk in self._chunks():
             total += self._maximum(chunk).sum(dim=0, dtype=self.wide)
@@ -54,19 +57,22 @@ class ChunkedBackend:
             total += self._hidden(chunk).square_().sum(dim=0, dtype=self.wide)
         return total
 
-    def logits(self, scale: Tensor, shift: Tensor, w: Tensor) -> Tensor:
-        """(P,) w · leaky(scale · h + shift)."""
+    def loss(
+        self, scale: Tensor, shift: Tensor, w: Tensor, bias: Tensor, gamma: float, focal: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """Mean loss of logits = w · leaky(scale · h + shift) + bias, and accuracies; ∂loss/∂logit is kept as `g`."""
         dtype = self.features.dtype
         self.scale, self.shift, w = scale.to(dtype), shift.to(dtype), w.to(dtype)
         logits = torch.empty(len(self.pairs), dtype=dtype, device=self.features.device)
         for chunk in self._chunks():
             y = torch.addcmul(self.shift, self._hidden(chunk), self.scale)
             torch.mv(F.leaky_relu_(y, self.slope), w, out=logits[chunk])
-        return logits
+        logits += bias.to(dtype)
+        loss, self.g = focal_gradient(logits, self.targets.to(dtype), gamma, focal)
+        return loss, accuracies(logits, self.targets)
 
-    def sums(self, g: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self) -> tuple[Tensor, Tensor]:
         """(H,) X = Σ k·h and Y = Σ k, where k = g · leaky'(y)."""
-        self.g = g
         x, y = self._vector(), self._vector()
         for chunk in self._chunks():
             hidden = self._hidden(chunk)
@@ -87,16 +93,16 @@ class ChunkedBackend:
             d_hidden = torch.addcmul(constant, hidden, by_h).addcmul_(self._slopes(chunk, hidden), by_k)
             left, right = self.left[chunk], self.right[chunk]
             if self.split:
-                _add_rows(d_rows[0], left, d_hidden)
-                _add_rows(d_rows[-1], right, d_hidden)
+                add_rows(d_rows[0], left, d_hidden)
+                add_rows(d_rows[-1], right, d_hidden)
                 continue
             a, b = self.features[left], self.features[right]
             d_weight.addmm_(d_hidden.t(), torch.maximum(a, b))
             d_input = d_hidden @ self.weight
             share = (a > b).to(dtype).add_((a == b).to(dtype), alpha=0.5)  # torch.maximum halves a tie
             to_left = d_input * share
-            _add_rows(d_features, left, to_left)
-            _add_rows(d_features, right, d_input.sub_(to_left))
+            add_rows(d_features, left, to_left)
+            add_rows(d_features, right, d_input.sub_(to_left))
         if self.split:
             sides = split_weight(self.weight, self.aggregation)
             d_features = torch.bmm(d_rows, sides).sum(dim=0)
@@ -124,7 +130,22 @@ class ChunkedBackend:
         return torch.where(torch.addcmul(self.shift, hidden, self.scale) > 0, g, g * self.slope)
 
 
-def _add_rows(target: Tensor, rows: Tensor, values: Tensor) -> None:
+def focal_gradient(logits: Tensor, targets: Tensor, gamma: float, focal: bool) -> tuple[Tensor, Tensor]:
+    """Mean of `focal_bce` over the pairs, and its gradient for each logit, in closed form."""
+    sign = 2.0 * targets - 1.0
+    margin = logits * sign
+    log_p, log_q = F.logsigmoid(margin), F.logsigmoid(-margin)  # p_t = σ(m), 1 - p_t = σ(-m)
+    if focal:
+        weight = torch.exp(gamma * log_q).mul_(0.5)
+        loss = -(weight * log_p).mean()
+        slope = torch.exp(log_p).mul_(log_p).mul_(gamma).sub_(torch.exp(log_q)).mul_(weight)
+    else:
+        loss = -log_p.mean()
+        slope = -torch.exp(log_q)
+    return loss, slope.mul_(sign).div_(len(logits))
+
+
+def add_rows(target: Tensor, rows: Tensor, values: Tensor) -> None:
     """Add values to rows, repeated ones too. On CUDA `index_add_` is atomic and unordered; `index_put_` sorts first."""
     if target.device.type == "cuda":
         target.index_put_((rows,), values, accumulate=True)

@@ -1,8 +1,9 @@
 """The fused head's walk over pairs by numba on the CPU, in float32, for cat, sum and mean.
 
-The first layer is a matrix product over rows (torch); what is left per pair is done by `kernels` in three passes: squares
-for the statistics, logits, and the sums that the gradients are made of. A last pass adds the batch-norm terms, which need
-for each row the sum over its partners. Nothing of size P · H is stored.
+The first layer is a matrix product over rows (torch); what is left per pair is done by `kernels` in three passes:
+squares for the statistics, logits with their loss, and the sums that the gradients are made of. A last pass adds the
+batch-norm terms, which need for each row the sum over its partners. Nothing of size P · H is stored. Apart from matrix
+products no torch operator touches anything large: on busy cores each of OpenMP's barriers may cost a time slice.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from relatum.parallel import run_chunks
 from relatum.relation import kernels
 from relatum.relation.pairs import Pairs
 from relatum.relation.reference import RelationHead
-from relatum.relation.split import join_gradient, mean_input, side_constants, split_weight
+from relatum.relation.split import join_gradient, join_means, side_constants, split_weight
 
 PARTS = 16  # pieces of a pass, fixed so that bits do not depend on threads; small enough to even out two uneven cores
 
@@ -28,14 +29,18 @@ class NumbaBackend:
     """See `fused.Backend`."""
 
     def __init__(self, features: Tensor, weight: Tensor, pairs: Pairs, head: RelationHead) -> None:
-        self.features, self.pairs, self.by_row = features, pairs, pairs.by_row
+        self.pairs, self.by_row = pairs, pairs.by_row
         self.sides = split_weight(weight, head.aggregation)
         self.aggregation, self.slope = head.aggregation, np.float32(head.slope)
-        self.targets = torch.from_numpy(self.by_row.targets)
+        self.features, self.centre = torch.empty(features.shape), torch.empty(features.shape[1])
+        self.means = torch.zeros(2, features.shape[1], dtype=torch.float64)
+        starts = self.by_row.left_start, self.by_row.right_start
+        arrays = (t.numpy() for t in (self.centre, self.features, self.means))
+        kernels.centred(features.contiguous().numpy(), *starts, *arrays)
 
     def mean_input(self) -> Tensor:
         """The mean over pairs of the aggregated input u."""
-        return mean_input(self.features, self.pairs, self.aggregation, torch.float64)
+        return join_means(self.means, self.aggregation)
 
     def start(self, offset: Tensor) -> None:
         """Fix h = W u - offset for all that follows."""
@@ -54,34 +59,48 @@ class NumbaBackend:
         self._run(part, by_row.left_start)
         return torch.from_numpy(total.sum(axis=0))
 
-    def logits(self, scale: Tensor, shift: Tensor, w: Tensor) -> Tensor:
-        """(P,) w · leaky(scale · h + shift), in the left order."""
-        self.scaled = torch.addcmul(side_constants(shift.float(), len(self.sides)), self.rows, scale.float())
-        left, right = _arrays(self.scaled)
-        out = np.empty(len(self.pairs), np.float32)
-        weights, by_row = w.float().numpy(), self.by_row
+    def loss(
+        self, scale: Tensor, shift: Tensor, w: Tensor, bias: Tensor, gamma: float, focal: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """Mean loss of logits = w · leaky(scale · h + shift) + bias, and accuracies; ∂loss/∂logit is kept as `g`."""
+        self.scale, self.shift = scale.float().numpy(), shift.float().numpy()
+        weights, constant, exponent = w.float().numpy(), np.float32(bias.item()), np.float32(gamma)
+        logits, g = np.empty(len(self.pairs), np.float32), np.empty(len(self.pairs), np.float32)
+        (left, right), by_row = _arrays(self.rows), self.by_row
+        start, partner = by_row.left_start, by_row.left_partner
+        totals = np.empty((PARTS, 3))
 
         def part(number: int, first: int, last: int) -> None:
-            start, partner = by_row.left_start, by_row.left_partner
-            kernels.logits(left, right, weights, self.slope, start, partner, out, first, last)
+            vectors = self.scale, self.shift, weights, constant, self.slope
+            kernels.logits(left, right, *vectors, start, partner, logits, first, last)
+            mine = slice(start[first], start[last])
+            totals[number] = kernels.losses(logits[mine], by_row.targets[mine], exponent, focal, g[mine])
+            g[mine] /= len(self.pairs)
 
-        self._run(part, by_row.left_start)
-        return torch.from_numpy(out)
+        self._run(part, start)
+        self.g = torch.from_numpy(g)
+        loss, *right_ones = torch.from_numpy(totals.sum(axis=0)).float()
+        of_all, of_positives, of_negatives = (
+            len(self.pairs),
+            self.pairs.num_positives,
+            len(self.pairs) - self.pairs.num_positives,
+        )
+        return loss / of_all, (sum(right_ones) / of_all, right_ones[0] / of_positives, right_ones[1] / of_negatives)
 
-    def sums(self, g: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self) -> tuple[Tensor, Tensor]:
         """(H,) X = Σ k·h and Y = Σ k, where k = g · leaky'(y); Σ k of each row is kept."""
         self.k_rows = torch.empty_like(self.rows)
         hidden = self.rows.shape[2]
         x, y = np.zeros((PARTS, hidden)), np.zeros((2, PARTS, hidden))
-        (left, right), (h_left, h_right), (k_left, k_right) = (_arrays(t) for t in (self.scaled, self.rows, self.k_rows))
-        by_row, slope, shared = self.by_row, self.slope, len(self.sides) == 1
-        slopes, in_order = g.numpy(), np.arange(len(self.pairs), dtype=np.int32)
+        (left, right), (k_left, k_right) = _arrays(self.rows), _arrays(self.k_rows)
+        by_row, shared = self.by_row, len(self.sides) == 1
+        vectors = self.scale, self.shift, self.g.numpy(), self.slope
+        of_left = by_row.left_start, by_row.left_partner, np.arange(len(self.pairs), dtype=np.int32)
+        of_right = by_row.right_start, by_row.right_partner, by_row.right_place
 
         def part(number: int, first: int, last: int) -> None:
-            mine, other = (by_row.left_start, by_row.left_partner, in_order), y[0, number]
-            kernels.row_sums(left, right, h_left, slopes, slope, *mine, False, k_left, x[number], other, first, last)
-            mine, other = (by_row.right_start, by_row.right_partner, by_row.right_place), y[1, number]
-            kernels.row_sums(right, left, h_right, slopes, slope, *mine, shared, k_right, x[number], other, first, last)
+            kernels.row_sums(left, right, *vectors, *of_left, False, k_left, x[number], y[0, number], first, last)
+            kernels.row_sums(right, left, *vectors, *of_right, shared, k_right, x[number], y[1, number], first, last)
 
         self._run(part, by_row.left_start + by_row.right_start)
         return torch.from_numpy(x.sum(axis=0)), torch.from_numpy(y[0].sum(axis=0))

@@ -3,8 +3,9 @@
 The mathematics lives here, once; how the pairs are walked is a backend's business (`cpu` by numba, `chunked` by torch).
 
 For pair p the head computes h = W u + b with u the aggregated pair, y = s·(h - µ) + β with s = γ/√(σ² + ε) from the
-statistics of h over all pairs, and the logit w·leaky(y) + c. Rows are centred first: W(u - ū) is all that the statistics
-and y need, so features whose mean is a thousand times their spread lose nothing. Vectors over hidden units are float64.
+statistics of h over all pairs, and the logit w·leaky(y) + c. Rows are centred first: W(u - ū) is all that the
+statistics and y need, so features whose mean is a thousand times their spread lose nothing. Vectors over hidden units
+are float64.
 
 Backward, with g = ∂loss/∂logit and k = g·leaky'(y) for each pair and hidden unit, two sums carry everything:
 Y = Σ k and X = Σ k·(h - µ). Then ∂w = s·X + β·Y, ∂β = w·Y, ∂γ = w·X/√(σ² + ε), and for each pair
@@ -22,21 +23,26 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from relatum.relation.pairs import Pairs
-from relatum.relation.reference import RelationHead, accuracies
+from relatum.relation.reference import RelationHead, aggregate
 
 Reduce = Callable[[Tensor], Tensor]
 
 
 class Backend(Protocol):
-    """How pairs are walked. Made from centred features (N, d), the weight of linear1 and the list of pairs."""
+    """How pairs are walked. Made from features (N, d), the weight of linear1, the list of pairs and the head.
 
-    targets: Tensor
+    Attributes:
+        centre: (d,) the constant row that was taken from the features.
+        g: (P,) ∂loss/∂logit, in the backend's own order.
+    """
+
+    centre: Tensor
+    g: Tensor
 
     def mean_input(self) -> Tensor:
-        """The mean over pairs of the aggregated input u, float64."""
+        """The mean over pairs of the aggregated, centred input u, float64."""
 
     def start(self, offset: Tensor) -> None:
         """Fix h = W u - offset for all that follows."""
@@ -44,30 +50,16 @@ class Backend(Protocol):
     def squares(self) -> Tensor:
         """(H,) Σ h², float64."""
 
-    def logits(self, scale: Tensor, shift: Tensor, w: Tensor) -> Tensor:
-        """(P,) w · leaky(scale · h + shift), in the order of `targets`."""
+    def loss(
+        self, scale: Tensor, shift: Tensor, w: Tensor, bias: Tensor, gamma: float, focal: bool
+    ) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
+        """Mean loss of the logits w · leaky(y) + bias with y = scale · h + shift, and accuracies; sets `g`."""
 
-    def sums(self, g: Tensor) -> tuple[Tensor, Tensor]:
+    def sums(self) -> tuple[Tensor, Tensor]:
         """(H,) X = Σ k·h and Y = Σ k, float64, where k = g · leaky'(y)."""
 
     def gradients(self, by_k: Tensor, constant: Tensor, by_h: Tensor) -> tuple[Tensor, Tensor]:
-        """For ∂h = by_k · k + constant + by_h · h: the gradients of the centred features and of W."""
-
-
-def focal_gradient(logits: Tensor, targets: Tensor, gamma: float, focal: bool) -> tuple[Tensor, Tensor]:
-    """Mean of `focal_bce` over the pairs, and its gradient for each logit, in closed form."""
-    sign = 2.0 * targets - 1.0
-    margin = logits * sign
-    log_p = F.logsigmoid(margin)  # p_t = σ(m), q = 1 - p_t = σ(-m), and log q = log p - m
-    log_q = log_p - margin
-    if focal:
-        weight = torch.exp(gamma * log_q).mul_(0.5)
-        loss = -(weight * log_p).mean()
-        slope = torch.exp(log_p).mul_(log_p).mul_(gamma).sub_(torch.exp(log_q)).mul_(weight)
-    else:
-        loss = -log_p.mean()
-        slope = -torch.exp(log_q)
-    return loss, slope.mul_(sign).div_(len(logits))
+        """For ∂h = by_k · k + constant + by_h · h: the gradients of the features and of W, the latter for centred u."""
 
 
 def fused_loss(
@@ -108,12 +100,10 @@ class _FusedHead(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         work = torch.promote_types(weight.dtype, torch.float32)
         wide = torch.float32 if features.device.type == "mps" else torch.float64  # mps has no float64
-        centre = features.mean(dim=0, dtype=wide).to(work)  # any constant will do; this one leaves the spread alone
-        backend = make_backend(features.to(work) - centre, weight.to(work), pairs, head)
+        backend = make_backend(features.to(work), weight.to(work), pairs, head)
         weight_wide, w = weight.to(wide), weight2[0].to(wide)
-        # What a constant feature contributes to h: the aggregate of (centre, centre), through W.
-        input_centre = centre.to(wide).repeat(2) if head.aggregation == "cat" else centre.to(wide)
-        input_centre = input_centre * 2 if head.aggregation == "sum" else input_centre
+        # What centring took from h comes back here: the aggregate of (centre, centre), through W.
+        input_centre = aggregate(*(backend.centre.to(wide)[None],) * 2, head.aggregation)[0]
         fixed = torch.mv(weight_wide, input_centre) + bias.to(wide)
 
         bn = head.bn1
@@ -131,19 +121,16 @@ class _FusedHead(torch.autograd.Function):
             if bn.training:
                 update_running(bn, mean, variance, count)
         else:
-            assert bn.running_mean is not None and bn.running_var is not None
+            assert bn.running_var is not None
             variance = bn.running_var.to(wide)
             backend.start(bn.running_mean.to(wide) - fixed)
         rstd = torch.rsqrt(variance + bn.eps)
         scale, shift = rstd * bn_weight.to(wide), bn_bias.to(wide)
 
-        logits = backend.logits(scale, shift, w).add_(bias2.to(work))
-        targets = backend.targets
-        loss, g = focal_gradient(logits, targets.to(work), gamma, focal)
-        metrics = accuracies(logits, targets)
+        loss, metrics = backend.loss(scale, shift, w, bias2, gamma, focal)
         if any(ctx.needs_input_grad):
             ctx.save_for_backward(weight, bn_bias, weight2)  # asserts that nobody changes them before backward
-            ctx.state = (backend, g, scale, shift, rstd, w, input_centre, batch_statistics, count, local_excess, reduce)
+            ctx.state = (backend, scale, shift, rstd, w, input_centre, batch_statistics, count, local_excess, reduce)
             ctx.shapes = (features.dtype, weight.dtype, len(pairs))
         ctx.mark_non_differentiable(*metrics)
         return loss, *metrics
@@ -152,12 +139,12 @@ class _FusedHead(torch.autograd.Function):
     @once_differentiable  # type: ignore[misc]
     def backward(ctx: Any, grad_loss: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
-        backend, g, scale, shift, rstd, w, input_centre, batch_statistics, count, local_excess, reduce = ctx.state
+        backend, scale, shift, rstd, w, input_centre, batch_statistics, count, local_excess, reduce = ctx.state
         feature_dtype, dtype, num_pairs = ctx.shapes
-        g = g * grad_loss
-        x, y = backend.sums(g)
+        x, y = backend.sums()
+        x, y = x * grad_loss, y * grad_loss
         d_w, d_shift, d_bn = scale * x + shift * y, w * y, w * rstd * x
-        by_k = scale * w
+        by_k = scale * w * grad_loss
         constant, by_h = torch.zeros_like(by_k), torch.zeros_like(by_k)
         if batch_statistics:
             sums = torch.cat([d_shift, d_bn])
@@ -165,16 +152,16 @@ class _FusedHead(torch.autograd.Function):
             constant, by_h = -scale * all_shift / count, -scale * rstd * all_bn / count
         d_features, d_weight = backend.gradients(by_k, constant, by_h)
         # Σ ∂h over this list: 0 with its own statistics, but not in eval mode or with statistics shared across ranks.
-        d_bias = by_k * y + constant * num_pairs
+        d_bias = scale * w * y + constant * num_pairs
         if local_excess is not None:
             d_bias += by_h * local_excess * num_pairs
         d_weight = d_weight.to(d_bias.dtype) + torch.outer(d_bias, input_centre)
-        d_parameters = (d_weight, d_bias, d_bn, d_shift, d_w[None], g.sum()[None])
+        d_parameters = (d_weight, d_bias, d_bn, d_shift, d_w[None], (backend.g.sum() * grad_loss)[None])
         return d_features.to(feature_dtype), *(t.to(dtype) for t in d_parameters), *(None,) * 6
 
 
 def _reduced(count: int, mean: Tensor, variance: Tensor, reduce: Reduce) -> tuple[float, Tensor, Tensor]:
-    """Statistics over all ranks: one sum of (count, Σh, Σh²). In float64 a mean of 1000 spreads costs 6 of 15 digits."""
+    """Statistics over all ranks: one sum of (count, Σh, Σh²). A mean of 1000 spreads costs 6 of float64's 15 digits."""
     local = torch.cat([mean.new_tensor([count]), count * mean, count * (variance + mean * mean)])
     total = reduce(local)
     number, sums, squares = total[0], *total[1:].chunk(2)

@@ -2,7 +2,7 @@
 
 For every two views i < j, image n's view i meets its own view j (a positive) and another image's view j (a negative),
 so P = M(K² - K). Negatives come by rolling the mini-batch, as in the paper's listing, or at random among the other
-images, as in its pseudo-code. No torch is needed to make a list; rolled lists depend on K and M alone and are made once.
+images, as in its pseudo-code. No torch is needed to make a list; a rolled list depends on K and M alone: made once.
 
 Shape letters: K views per image, M images, P pairs. Row k * M + m of the features is view k of image m.
 """

@@ -63,7 +63,7 @@ class RelationHead(nn.Module):
 def focal_bce(logits: Tensor, targets: Tensor, gamma: float = 2.0, focal: bool = True) -> Tensor:
     """(P,) cross-entropy of each pair times w = ½(1 - p_t)^γ; the gradient flows through the weight too.
 
-    With the margin m = logit for positives and -logit for negatives, the cross-entropy is -log σ(m) and 1 - p_t = σ(-m).
+    With the margin m = logit for positives and -logit for negatives, cross-entropy is -log σ(m) and 1 - p_t = σ(-m).
     Both are taken through log σ, so logits of ±100 neither overflow nor lose their gradient.
 
     Args:

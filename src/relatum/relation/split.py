@@ -1,15 +1,12 @@
-"""Splitting the first layer: for cat, sum and mean, W u = W₁z_left + W₂z_right, computed once per row, not once per pair.
+"""Splitting the first layer: for cat, sum and mean, W u = W₁z_left + W₂z_right, once per row and not once per pair.
 
-Shape letters: N rows, d feature size, H hidden units, S sides (2 for cat; 1 for sum and mean, whose sides share weights).
+Shape letters: N rows, d feature size, H hidden units, S sides (2 for cat; 1 for sum and mean, which share weights).
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
-
-from relatum.relation.pairs import Pairs
 
 SPLITTABLE = ("cat", "sum", "mean")
 
@@ -28,11 +25,8 @@ def join_gradient(gradient: Tensor, aggregation: str) -> Tensor:
     return gradient[0] * (0.5 if aggregation == "mean" else 1.0)
 
 
-def mean_input(features: Tensor, pairs: Pairs, aggregation: str, wide: torch.dtype) -> Tensor:
-    """The mean over pairs of the aggregated input: each row counts as often as it is used."""
-    counts = np.stack([np.bincount(rows, minlength=pairs.rows) for rows in (pairs.left, pairs.right)])
-    shares = torch.from_numpy(counts / len(pairs)).to(wide).to(features.device)
-    means = shares @ features.to(wide)
+def join_means(means: Tensor, aggregation: str) -> Tensor:
+    """The mean over pairs of the aggregated input from those of its left and right rows, (2, d)."""
     if aggregation == "cat":
         return means.flatten()
     return means.sum(dim=0) * (0.5 if aggregation == "mean" else 1.0)

@@ -1,0 +1,205 @@
+"""t-SNE: a map of the representations, with the paper's settings.
+
+10,000 test images, 1000 iterations, Euclidean distances, random start, perplexity 30, learning rate 200. Coloured by
+class, and by super-category where the dataset has one: vehicles against animals, or CIFAR-100's twenty coarse classes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum import artifacts, rng
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+from relatum.evaluation.knn import knn_vote
+from relatum.evaluation.neighbours import nearest
+from relatum.evaluation.pictures import save_map, thumbnails
+from relatum.evaluation.task import OFFLINE, Outcome, Task
+from relatum.files import file_safe
+from relatum.progress import bar
+from relatum.settings import setting
+
+_VEHICLES = {"airplane", "automobile", "car", "ship", "truck"}
+_ANIMALS = {"bird", "cat", "deer", "dog", "frog", "horse", "monkey"}
+_SHOWN = 8  # neighbours in the space of representations that the report lists for a point
+_KEPT = 10  # neighbours that the map is judged by
+_EXAGGERATED = 250  # of the iterations, as in both libraries
+_THUMB_BYTES = 32 << 20
+Floats = NDArray[np.float32]
+Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class TSNESettings:
+    """A t-SNE map with the paper's settings."""
+
+    points: int = setting(10_000, "at most so many images, drawn at random", ge=5)
+    iterations: int = setting(1000, "of the optimisation", ge=250)
+    perplexity: float = setting(30.0, "about how many neighbours count; reduced for few points", gt=1)
+    learning_rate: float = setting(200.0, "of the optimisation", gt=0)
+    backend: str = setting("sklearn", "scikit-learn, or the faster openTSNE (extra)", choices=("sklearn", "opentsne"))
+    val_fraction: float | None = setting(None, "held-out part of the training set; by default the run's", ge=0, le=0.9)
+
+
+class _Watcher(io.TextIOBase):
+    """Reads scikit-learn's verbose lines (it has no callback) and turns them into progress."""
+
+    def __init__(self, advance: Callable[..., None]) -> None:
+        self.advance, self.done = advance, 0
+
+    def write(self, text: str) -> int:
+        """Take a line such as `[t-SNE] Iteration 50: error = ...`."""
+        for found in re.findall(r"Iteration (\d+)", text):
+            self.advance(max(0, int(found) - self.done))
+            self.done = max(self.done, int(found))
+        return len(text)
+
+
+def embed_points(
+    z: Floats,
+    *,
+    iterations: int = 1000,
+    perplexity: float = 30.0,
+    learning_rate: float = 200.0,
+    seed: int = 1,
+    backend: str = "sklearn",
+    progress: bool = False,
+) -> tuple[Floats, float, float]:
+    """Positions (N, 2), the Kullback-Leibler divergence, and the perplexity used (at most a third of the points)."""
+    used = min(perplexity, (len(z) - 1) / 3)
+    fit = _opentsne if backend == "opentsne" else _sklearn
+    state = rng.torch_seed(rng.PROBE, seed) & 0x7FFF_FFFF
+    with bar("t-SNE", iterations, show=progress) as advance:
+        xy, divergence = fit(z, iterations, used, learning_rate, state, advance)
+    return xy, divergence, used
+
+
+def _sklearn(
+    z: Floats, iterations: int, perplexity: float, rate: float, state: int, advance: Callable[..., None]
+) -> tuple[Floats, float]:
+    from sklearn.manifold import TSNE
+
+    model = TSNE(
+        perplexity=perplexity,
+        learning_rate=rate,
+        max_iter=iterations,
+        init="random",
+        metric="euclidean",
+        random_state=state,
+        verbose=2,
+    )
+    with contextlib.redirect_stdout(_Watcher(advance)):
+        xy = model.fit_transform(z)
+    return np.ascontiguousarray(xy, np.float32), float(model.kl_divergence_)
+
+
+def _opentsne(
+    z: Floats, iterations: int, perplexity: float, rate: float, state: int, advance: Callable[..., None]
+) -> tuple[Floats, float]:
+    try:
+        import openTSNE
+    except ImportError:
+        raise InputError("openTSNE is not installed; run `pip install relatum[tsne]`, or leave backend out.") from None
+    model = openTSNE.TSNE(
+        perplexity=perplexity,
+        learning_rate=rate,
+        early_exaggeration_iter=_EXAGGERATED,
+        n_iter=max(1, iterations - _EXAGGERATED),
+        initialization="random",
+        metric="euclidean",
+        random_state=state,
+        callbacks=lambda number, error, embedding: advance(50),
+        callbacks_every_iters=50,
+    )
+    found = model.fit(z)
+    return np.ascontiguousarray(found, np.float32), float(found.kl_divergence)
+
+
+def super_categories(task: Task, images: ImageSet) -> tuple[Indices, tuple[str, ...]] | None:
+    """Numbers and names of the super-categories of a dataset, or None where it has none."""
+    if images.labels is None:
+        return None
+    names = {name.lower() for name in images.classes}
+    if names & _VEHICLES and names & _ANIMALS and names <= _VEHICLES | _ANIMALS:
+        kinds = np.array([name.lower() in _ANIMALS for name in images.classes], np.int64)
+        return kinds[images.labels], ("vehicles", "animals")
+    if task.data == "cifar100":
+        coarse = replace(task, data="cifar100-20").test
+        if coarse.labels is not None and np.array_equal(coarse.images, images.images):
+            return coarse.labels, coarse.classes
+    return None
+
+
+def run(task: Task) -> Outcome:
+    """The protocol: a map, its pictures, and what the report needs to show it."""
+    chosen: TSNESettings = task.settings
+    whole = task.test
+    if len(whole) < 5:
+        raise InputError(f"{whole.name} holds {len(whole)} images: a map needs at least 5.")
+    points = np.sort(rng.permutation(len(whole), rng.QUERY, task.seed, -2)[: chosen.points])
+    kinds = super_categories(task, whole)
+    images, z = whole.subset(points), task.features(whole)[points]
+    xy, divergence, perplexity = embed_points(
+        z,
+        iterations=chosen.iterations,
+        perplexity=chosen.perplexity,
+        learning_rate=chosen.learning_rate,
+        seed=task.seed,
+        backend=chosen.backend,
+        progress=task.progress,
+    )
+    everyone = np.arange(len(z))
+    kept = min(_KEPT, len(z) - 1)
+    _, near = nearest(z, z, kept, exclude=everyone)
+    _, near_map = nearest(xy, xy, kept, exclude=everyone)
+    details: dict[str, Any] = {
+        "kl_divergence": divergence,
+        "perplexity": perplexity,
+        "neighbours_kept": 100.0
+        * float(np.mean([len(np.intersect1d(a, b)) for a, b in zip(near, near_map, strict=True)]))
+        / kept,
+        "classes": list(images.classes),
+    }
+    if images.labels is not None:
+        for name, found in (("knn_in_map", near_map), ("knn_in_space", near)):
+            details[name] = 100.0 * float((knn_vote(images.labels[found]) == images.labels).mean())
+    details["pictures"] = _keep(
+        task, images, xy, near[:, :_SHOWN], None if kinds is None else (kinds[0][points], kinds[1])
+    )
+    facts = {**OFFLINE, "distance": "euclidean", "init": "random", "perplexity": perplexity, "n_points": len(z)}
+    return Outcome(None, details, facts, n_test=len(z))
+
+
+def _keep(
+    task: Task, images: ImageSet, xy: Floats, near: Indices, kinds: tuple[Indices, tuple[str, ...]] | None
+) -> list[str]:
+    """Write the artifact and the pictures; their names, relative to the run."""
+    side = 64 if len(images) * 64 * 64 * 3 <= _THUMB_BYTES else 32
+    artifacts.save_tsne(
+        task.run,
+        file_safe(images.name),
+        images.split,
+        xy=xy,
+        thumbs=thumbnails(images.images, side),
+        neighbours=near,
+        labels=images.labels,
+        classes=images.classes,
+        super_labels=None if kinds is None else kinds[0],
+        super_names=() if kinds is None else kinds[1],
+        names=images.files,
+        tag=task.tag,
+    )
+    stem = task.artifact("")
+    what = f"{images.name}: {len(images):,} images"
+    made = save_map(stem, xy, images.labels, images.classes, what)
+    if kinds is not None:
+        made += save_map(stem.with_name(stem.name + ".super"), xy, kinds[0], kinds[1], f"{what} by super-category")
+    return [str(path.relative_to(task.run)) for path in made]

@@ -1,0 +1,96 @@
+"""`recipes/`: the paper's conditions as TOML files, one per condition family, made from the grid.
+
+A family is what the tables pretrain alike but for one thing at a time that a flag changes: seed, dataset, backbone, K in
+the study of K, fraction of labels, aggregation or head. The file is one run in full, and its first lines list the flags
+that give the family's others. What a dataset itself decides (split, side, mean, std, padding) is left to the dataset's
+name, so that naming another dataset brings its own. `python -m relatum.paper.recipes FOLDER` writes them; a test
+holds the folder to what the grid says.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from relatum.files import write_text
+from relatum.paper import table
+from relatum.paper.grid import SEEDS, Run
+from relatum.paper.plan import Request, plan
+
+_SECTIONS = ("data", "views", "backbone", "objective", "train")
+_LEFT_OUT = ("split", "side", "mean", "std", "pad", "strict", "images", "fingerprint")
+_SCHEDULED = ("stl10", "tiny-imagenet", "slimagenet")  # datasets with a K or a number of epochs of their own
+
+
+def families() -> Iterator[tuple[str, list[Run], list[str]]]:
+    """Every family's name, its runs (the first stands in the file) and the tables that it serves; seed 1 for all."""
+    runs: dict[str, list[Run]] = {}
+    tables: dict[str, list[str]] = {}
+    for name in table.TABLES:
+        if name == "claims":
+            continue
+        for run in plan([name], Request(seeds=SEEDS[:1])).runs:
+            runs.setdefault(family(run), []).append(run)
+            tables.setdefault(family(run), []).append(name)
+    for name in sorted(runs):
+        # In the file stands the plainest member: no override, the fewest labels, the largest K, the first names.
+        members = sorted(set(runs[name]), key=lambda r: (len(r.set), r.labels, -r.views, r.data, r.backbone))
+        yield name, members, list(dict.fromkeys(tables[name]))
+
+
+def family(run: Run) -> str:
+    """The family of a run: its method, and what sets its schedule, split or labels apart."""
+    parts = [run.method]
+    parts += [run.data] * (run.data in _SCHEDULED)
+    parts += [run.backbone] * (run.data == "tiny-imagenet" and run.method == "relational")
+    if run.val_fraction:
+        parts.append("augmentations" if run.epochs == 100 else "aggregation")
+    parts += ["semi-supervised"] * bool(run.labels)
+    return "-".join(parts)
+
+
+def _flags(members: Sequence[Run]) -> Iterator[str]:
+    """The flags that give the other members of a family, with their values."""
+    values: dict[str, list[Any]] = {
+        "DATA": sorted({r.data for r in members}),
+        "--backbone": sorted({r.backbone for r in members}),
+        "--views": sorted({r.views for r in members}),
+        "--labels": sorted({r.labels for r in members}),
+    }
+    for key in sorted({key for r in members for key, _ in r.set if not all(key in dict(m.set) for m in members)}):
+        values[f"--set {key}="] = sorted({v for r in members for k, v in r.set if k == key})
+    values["--seed"] = list(SEEDS)
+    for flag, choices in values.items():
+        if len(choices) > 1 or flag.startswith("--set"):
+            words = " | ".join(f"{c:g}" if isinstance(c, float) else str(c) for c in choices)
+            yield f"{flag}{'' if flag.endswith('=') else ' '}{words}"
+
+
+def to_toml(name: str, members: Sequence[Run], tables: Sequence[str]) -> str:
+    """A recipe file: the tables it serves, how to run it and its family, and every key that decides the weights."""
+    import tomli_w
+
+    recipe = members[0].recipe().tables()
+    document: dict[str, Any] = {key: recipe[key] for key in ("method", "preset", "seed")}
+    for section in _SECTIONS:
+        kept = {k: v for k, v in recipe[section].items() if section != "data" or k not in _LEFT_OUT}
+        document |= {section: kept} if kept else {}
+    head = [f"# Tables: {', '.join(tables)}.", f"# relatum pretrain --recipe recipes/{name}.toml --out runs/{name}"]
+    head += ["# The family's other runs:", *(f"#   {flag}" for flag in _flags(members))]
+    return "\n".join(head) + "\n\n" + tomli_w.dumps(document)
+
+
+def write(folder: str | Path) -> list[Path]:
+    """Write all recipes into a folder; gives their paths."""
+    paths = []
+    for name, members, tables in families():
+        paths.append(Path(folder) / f"{name}.toml")
+        write_text(paths[-1], to_toml(name, members, tables))
+    return paths
+
+
+if __name__ == "__main__":
+    for path in write(sys.argv[1] if len(sys.argv) > 1 else "recipes"):
+        print(path)

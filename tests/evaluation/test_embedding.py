@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from relatum import features
+from relatum.checkpoint import load_backbone
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+from relatum.evaluation import embed, search
+
+World = dict[tuple[str, str], ImageSet]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Twelve pictures in two classes, and a cache of our own."""
+    monkeypatch.setenv("RELATUM_CACHE", str(tmp_path / "cache"))
+    random = np.random.default_rng(0)
+    place = tmp_path / "photos"
+    for i in range(12):
+        path = place / ("cats" if i % 2 else "dogs") / f"{i:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(random.integers(0, 256, (20, 20, 3)).astype(np.uint8)).save(path)
+    return place
+
+
+@pytest.fixture
+def own_run(make_run: object) -> Path:
+    """A run without the fake `data.load`: folders are read from disk."""
+    return make_run()  # type: ignore[operator]
+
+
+def test_embed_writes_npz(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    z = embed(own_run, folder, out=tmp_path / "z.npz", progress=False)
+    assert z.shape == (12, 64)
+    with np.load(tmp_path / "z.npz", allow_pickle=False) as kept:
+        np.testing.assert_array_equal(kept["features"], z)
+        assert kept["names"].tolist() == ["cats", "dogs"]
+        assert kept["labels"].tolist() == [0] * 6 + [1] * 6
+        assert kept["files"][0] == str(Path("cats") / "01.png")
+
+
+def test_a_folder_is_normalised_as_the_backbone_was_trained(own_run: Path, folder: Path) -> None:
+    from relatum import data
+
+    images = data.load(str(folder), "train", side=16, mean=(0.4,) * 3, std=(0.25,) * 3)
+    np.testing.assert_array_equal(embed(own_run, folder), features.extract(load_backbone(own_run), images))
+
+
+def test_a_module_and_loaded_images_do_as_well(run: Path, world: World) -> None:
+    images = world["toy", "train"]
+    np.testing.assert_array_equal(embed(load_backbone(run), images), embed(run, images))
+    assert not (run / "nothing").exists()
+
+
+def test_a_dataset_by_name(run: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world["shapes", "test"] = world["toy", "test"]
+    assert embed(run, "shapes", split="test").shape == (80, 64)
+
+
+def test_bad_targets_are_found_before_the_work(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"\.npz or \.parquet"):
+        embed(run, "toy", out="z.csv")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(InputError, match="pip install pyarrow"):
+        embed(run, "toy", out="z.parquet")
+
+
+def test_parquet(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    z = embed(own_run, folder, out=tmp_path / "z.parquet")
+    table = parquet.read_table(tmp_path / "z.parquet").to_pydict()
+    np.testing.assert_array_equal(np.array(table["features"], np.float32), z)
+    assert table["name"][0] == "cats"
+
+
+def test_search_finds_the_image_itself_first(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    queries = [folder / "cats" / "03.png", folder / "dogs" / "08.png"]
+    hits = search(own_run, folder, queries, top=5, out=tmp_path / "sheet.png", progress=False)
+    assert len(hits) == 10
+    assert [h.rank for h in hits] == [1, 2, 3, 4, 5] * 2
+    assert hits[0].file == str(Path("cats") / "03.png")
+    assert hits[5].file == str(Path("dogs") / "08.png")
+    assert hits[0].distance < 1e-4 < hits[1].distance
+    assert hits[0].query == str(queries[0])
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 6 * 96
+        assert sheet.height > 2 * 96
+
+
+def test_search_in_a_small_gallery(own_run: Path, folder: Path) -> None:
+    assert len(search(own_run, folder, [folder / "cats" / "01.png"], top=50)) == 12
+
+
+def test_search_bad_input(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no image file"):
+        search(own_run, folder, [folder / "none.png"])
+    broken = tmp_path / "broken.png"
+    broken.write_text("no picture")
+    with pytest.raises(InputError, match="cannot be read: not an image"):
+        search(own_run, folder, [broken])
+    with pytest.raises(InputError, match="nothing to search"):
+        search(own_run, folder, [])
+    with pytest.raises(InputError, match="top = 0"):
+        search(own_run, folder, [broken], top=0)

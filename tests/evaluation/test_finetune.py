@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from relatum.checkpoint import load_backbone
+from relatum.data.imageset import ImageSet
+from relatum.errors import RelatumError
+from relatum.evaluation import evaluate
+from relatum.evaluation.finetune import FinetuneSettings, Trainer, rate, resolved
+from relatum.features import state_hash
+
+World = dict[tuple[str, str], ImageSet]
+
+
+def trainer(run: Path, images: ImageSet, **settings: object) -> Trainer:
+    assert images.labels is not None
+    chosen = resolved(FinetuneSettings(**settings), "paper", images.name)  # type: ignore[arg-type]
+    return Trainer(load_backbone(run), images, images.labels, chosen, seed=1)
+
+
+def test_presets_and_cutout() -> None:
+    paper = resolved(FinetuneSettings(), "paper", "stl10")
+    assert (paper.lr, paper.backbone_lr, paper.batch_size, paper.weight_decay) == (1e-3, 1e-4, 32, 0.0)
+    assert (paper.schedule, paper.augmentation, paper.epochs, paper.cutout_area) == ("step", "finetune", 100, 0.111)
+    official = resolved(FinetuneSettings(preset="official"), "paper", "cifar10")
+    assert (official.lr, official.backbone_lr, official.batch_size, official.weight_decay) == (1e-4, 1e-3, 128, 1e-5)
+    assert (official.schedule, official.augmentation, official.cutout_area) == ("constant", "none", 0.25)
+    mixed = resolved(FinetuneSettings(preset="official", lr=0.5, augmentation="finetune"), "paper", "cifar100")
+    assert (mixed.lr, mixed.augmentation, mixed.batch_size, mixed.cutout_area) == (0.5, "finetune", 128, 0.0625)
+    assert resolved(FinetuneSettings(), "official", "cifar10").preset == "official"
+
+
+def test_schedule() -> None:
+    factors = [rate(e, 100, "step") for e in (0, 49, 50, 74, 75, 99)]
+    assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
+    assert rate(99, 100, "constant") == 1.0
+
+
+def test_learns_changes_only_its_copy_and_says_how(run: Path) -> None:
+    before = (run / "backbone.safetensors").read_bytes()
+    result = evaluate("finetune", run, data="toy", epochs=8, settings={"lr": 0.01, "backbone_lr": 0.003})
+    assert (run / "backbone.safetensors").read_bytes() == before
+    assert result.accuracy is not None
+    assert result.accuracy > 60
+    assert result.details["backbone_unchanged"] is True
+    curve = result.details["curve"]
+    assert list(curve) == [str(e) for e in range(1, 9)]
+    assert result.accuracy == curve["8"]  # the last epoch, not the best
+    assert result.details["best_accuracy"] == max(curve.values())
+    settings = result.settings
+    assert settings["reported"] == "last epoch"
+    assert settings["preset"] == "paper"
+    assert settings["augmentation"] == "finetune"
+    assert settings["batch_size"] == 32
+    assert settings["lr"] == 0.01
+
+
+def test_official_preset_runs(world: World, make_run: Callable[..., Path]) -> None:
+    result = evaluate("finetune", make_run(preset="official"), data="toy", epochs=1)
+    assert result.settings["preset"] == "official"
+    assert result.settings["augmentation"] == "none"
+    assert result.settings["weight_decay"] == 1e-5
+
+
+def test_the_copy_is_trained_and_the_original_is_not(run: Path, world: World) -> None:
+    made = trainer(run, world["toy", "train"])
+    backbone = load_backbone(run)
+    before = state_hash(backbone)
+    other = Trainer(backbone, made.images, made.labels, made.chosen, seed=1)
+    other.epoch(0)
+    assert state_hash(backbone) == before
+    assert state_hash(other.backbone) != before
+    assert all(not p.requires_grad for p in backbone.parameters())
+
+
+def test_rates_of_the_two_parts(run: Path, world: World) -> None:
+    made = trainer(run, world["toy", "train"], epochs=4)
+    made.epoch(2)
+    assert [g["lr"] for g in made.optimizer.param_groups] == pytest.approx([1e-4, 1e-5])
+    made.epoch(3)
+    assert [g["lr"] for g in made.optimizer.param_groups] == pytest.approx([1e-5, 1e-6])
+
+
+def test_same_seed_same_bits(run: Path, world: World) -> None:
+    one, two = (trainer(run, world["toy", "train"]) for _ in range(2))
+    for t in (one, two):
+        t.epoch(0)
+    assert state_hash(one.backbone) == state_hash(two.backbone)
+    assert torch.equal(one.classifier.weight, two.classifier.weight)
+
+
+def test_views_are_augmented_and_change_with_the_epoch(run: Path, world: World) -> None:
+    made = trainer(run, world["toy", "train"])
+    chosen = np.arange(32)
+    one, again, later = made.inputs(chosen, 0), made.inputs(chosen, 0), made.inputs(chosen, 1)
+    assert torch.equal(one, again)
+    assert not torch.equal(one, later)
+    plain = trainer(run, world["toy", "train"], augmentation="none")
+    assert torch.equal(plain.inputs(chosen, 0), plain.inputs(chosen, 1))
+
+
+def test_a_last_batch_of_one_image_is_dropped(run: Path, world: World) -> None:
+    images = world["toy", "train"].subset(np.arange(33))
+    made = trainer(run, images)
+    assert [b.stop - b.start for b in made.batches] == [32]
+    assert [b.stop - b.start for b in replace_batch(made, 40).batches] == [33]
+
+
+def replace_batch(made: Trainer, size: int) -> Trainer:
+    made.chosen = replace(made.chosen, batch_size=size)
+    return made
+
+
+def test_divergence_is_said(run: Path, world: World) -> None:
+    made = trainer(run, world["toy", "train"])
+    with torch.no_grad():
+        made.classifier.bias.fill_(float("inf"))
+    with pytest.raises(RelatumError, match="diverged"):
+        made.predict(world["toy", "test"])
+
+
+def test_the_network_can_be_kept(run: Path) -> None:
+    result = evaluate("finetune", run, data="toy", epochs=1, settings={"save": "true", "limit_train": 40})
+    state = load_file(run / result.details["weights"])
+    assert state["classifier.weight"].shape == (4, 64)
+    assert "backbone.layer1.conv.weight" in state

@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from relatum import artifacts
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+from relatum.evaluation import evaluate, tsne
+from relatum.evaluation.pictures import palette, thumbnails
+
+World = dict[tuple[str, str], ImageSet]
+FEW = {"iterations": 250}
+
+
+def groups(n: int = 90) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(0)
+    labels = np.arange(n) % 3
+    return (random.normal(size=(n, 8)) + 12 * np.eye(8)[labels]).astype(np.float32), labels
+
+
+@pytest.mark.parametrize("backend", ["sklearn", "opentsne"])
+def test_groups_stay_apart_and_the_seed_decides(backend: str) -> None:
+    if backend == "opentsne":
+        pytest.importorskip("openTSNE")
+    z, labels = groups()
+    one, divergence, perplexity = tsne.embed_points(z, iterations=500, seed=1, backend=backend)
+    again, _, _ = tsne.embed_points(z, iterations=500, seed=1, backend=backend)
+    other, _, _ = tsne.embed_points(z, iterations=500, seed=2, backend=backend)
+    assert one.shape == (90, 2)
+    assert one.dtype == np.float32
+    assert one.tobytes() == again.tobytes() != other.tobytes()
+    assert perplexity == pytest.approx(89 / 3)
+    assert np.isfinite(divergence)
+    from relatum.evaluation.knn import knn_vote
+    from relatum.evaluation.neighbours import nearest
+
+    _, near = nearest(one, one, 5, exclude=np.arange(90))
+    assert (knn_vote(labels[near]) == labels).mean() > 0.95
+
+
+def test_progress_is_read_off_the_verbose_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[int] = []
+    watcher = tsne._Watcher(done.append)
+    watcher.write("[t-SNE] Iteration 50: error = 3.1, gradient norm = 0.2 (50 iterations in 0.1s)")
+    watcher.write("[t-SNE] Iteration 100: error = 3.0")
+    watcher.write("[t-SNE] Computed conditional probabilities")
+    assert done == [50, 50]
+    tsne.embed_points(groups(30)[0], iterations=250)
+    assert capsys.readouterr().out == ""
+
+
+def test_paper_settings() -> None:
+    chosen = tsne.TSNESettings()
+    assert (chosen.points, chosen.iterations, chosen.perplexity, chosen.learning_rate) == (10_000, 1000, 30, 200)
+
+
+def test_missing_backend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    with pytest.raises(InputError, match=r"relatum\[tsne\]"):
+        tsne.embed_points(groups()[0], backend="opentsne")
+
+
+def test_protocol(run: Path) -> None:
+    result = evaluate("tsne", run, data="toy", settings=FEW)
+    assert result.accuracy is None
+    assert result.n_test == 80
+    assert result.details["perplexity"] == pytest.approx(79 / 3)
+    assert result.details["knn_in_map"] > 40
+    assert 0 < result.details["neighbours_kept"] <= 100
+    kept = artifacts.load(run / "artifacts" / "tsne-toy-test.npz")
+    assert kept["xy"].shape == (80, 2)
+    assert kept["neighbours"].shape == (80, 8)
+    assert kept["thumbs"].shape == (80, 16, 16, 3)
+    assert not (kept["neighbours"] == np.arange(80)[:, None]).any()
+    assert result.details["pictures"] == ["artifacts/tsne-toy-test.png", "artifacts/tsne-toy-test.svg"]
+    with Image.open(run / "artifacts" / "tsne-toy-test.png") as picture:
+        assert min(picture.size) > 600
+
+
+def test_vehicles_and_animals(run: Path, world: World) -> None:
+    images = world["toy", "test"]
+    world["toy", "test"] = replace(images, classes=("airplane", "cat", "ship", "dog"))
+    result = evaluate("tsne", run, data="toy", settings={**FEW, "points": 40})
+    kept = artifacts.load(run / "artifacts" / "tsne-toy-test.npz")
+    assert kept["super_names"].tolist() == ["vehicles", "animals"]
+    np.testing.assert_array_equal(kept["super"], kept["labels"] % 2)
+    assert len(kept["xy"]) == result.n_test == 40
+    assert "artifacts/tsne-toy-test.super.svg" in result.details["pictures"]
+
+
+def test_cifar100_has_its_coarse_classes(world: World, make_run: Callable[..., Path]) -> None:
+    fine = replace(world["toy", "test"], name="cifar100")
+    coarse = np.arange(80) % 2
+    world["cifar100", "test"] = fine
+    world["cifar100-20", "test"] = replace(fine, name="cifar100-20", labels=coarse, classes=("x", "y"))
+    run = make_run(**{"data.name": "cifar100"})
+    evaluate("tsne", run, data="cifar100", settings=FEW)
+    kept = artifacts.load(run / "artifacts" / "tsne-cifar100-test.npz")
+    np.testing.assert_array_equal(kept["super"], coarse)
+    assert kept["super_names"].tolist() == ["x", "y"]
+
+
+def test_unlabelled_folder(run: Path) -> None:
+    result = evaluate("tsne", run, data="bare", settings=FEW)
+    assert result.split == "train"
+    assert "knn_in_map" not in result.details
+    assert (artifacts.load(run / "artifacts" / "tsne-bare-train.npz")["labels"] == -1).all()
+
+
+def test_too_few_images(run: Path, world: World, make_images: Callable[..., ImageSet]) -> None:
+    world["few", "test"] = make_images(4, name="few", split="test")
+    with pytest.raises(InputError, match="at least 5"):
+        evaluate("tsne", run, data="few")
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 10, 11, 100, 200])
+def test_every_class_has_a_colour_of_its_own(number: int) -> None:
+    colours = palette(number)
+    assert len(set(colours)) == len(colours) >= number
+
+
+def test_thumbnails() -> None:
+    images = np.zeros((3, 100, 100, 3), np.uint8)
+    assert thumbnails(images).shape == (3, 64, 64, 3)
+    assert thumbnails(images, 128).shape == (3, 100, 100, 3)

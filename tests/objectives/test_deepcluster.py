@@ -1,0 +1,112 @@
+"""DeepCluster: pseudo-labels from clean features, a weighted cross-entropy, a head that is made anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small import IMAGES, agree, clean_features, small_batch, small_objective
+from torch import nn
+
+from relatum import clustering
+from relatum.errors import InputError
+from relatum.objectives import EpochContext
+from relatum.objectives.deepcluster import DeepCluster
+
+
+@pytest.mark.parametrize("class_weights", [False, True])
+def test_the_loss_and_its_gradient_equal_a_loop_over_views(class_weights: bool) -> None:
+    objective = small_objective("deepcluster", clusters=6, class_weights=class_weights)
+    batch = small_batch(2, 7)
+    loss, _ = objective(batch)
+    labels = clustering.kmeans(clustering.prepare(clean_features()), 6, 1, 0)[1]
+    logits = objective.head(objective.backbone(batch.views.flatten(0, 1)))
+    above, below = torch.zeros((), dtype=torch.float64), 0.0
+    for row, number in enumerate(batch.indices.tolist() * 2):
+        cluster = int(labels[number])
+        weight = 1 - labels.tolist().count(cluster) / IMAGES if class_weights else 1.0
+        above = above - weight * torch.log(torch.exp(logits[row, cluster]) / torch.exp(logits[row]).sum())
+        below += weight
+    # The weights are a float32 buffer made double: their own rounding, 6e-8, is not the loss's business.
+    objective.cluster_weights.copy_(1 - torch.bincount(labels, minlength=6).double() / IMAGES)
+    agree(objective, objective(batch)[0], above / below)
+    assert abs(loss.item() - float(above.detach()) / below) < 1e-7
+
+
+@pytest.mark.parametrize("reset", ["head", "last"])
+def test_the_head_is_made_anew_in_place_from_seed_and_epoch(reset: str) -> None:
+    objective = small_objective("deepcluster", reset=reset)
+    before = {name: (p, p.detach().clone()) for name, p in objective.named_parameters()}
+    objective(small_batch())  # moves the running statistics
+    moved = objective.head.bn1.running_mean.clone()
+    renewed = list(objective.start_epoch(EpochContext(1, 1, clean_features)))
+    last = {"head.linear2.weight", "head.linear2.bias"}
+    head = {name for name in before if name.startswith("head.")}
+    names = {name for name, p in objective.named_parameters() if any(p is r for r in renewed)}
+    assert names == (head if reset == "head" else last)
+    for name, p in objective.named_parameters():
+        assert p is before[name][0]
+        changed = not torch.equal(p, before[name][1])
+        assert changed == (name in names and "bn1" not in name)  # batch-norm starts at 1 and 0 again
+    assert bool((objective.head.bn1.running_mean == 0).all()) == (reset == "head")
+    assert torch.equal(objective.head.bn1.running_mean, moved) == (reset == "last")
+    first = objective.head.linear2.weight.clone()
+    objective.start_epoch(EpochContext(1, 1, clean_features))
+    assert torch.equal(objective.head.linear2.weight, first)
+    objective.start_epoch(EpochContext(2, 1, clean_features))
+    assert not torch.equal(objective.head.linear2.weight, first)
+
+
+def test_making_the_head_leaves_the_global_generator_alone() -> None:
+    objective = small_objective("deepcluster")
+    torch.manual_seed(3)
+    want = torch.rand(2)
+    torch.manual_seed(3)
+    objective.start_epoch(EpochContext(1, 1, clean_features))
+    assert torch.equal(torch.rand(2), want)
+
+
+def test_pseudo_labels_live_in_the_checkpoint() -> None:
+    """A resume in mid-epoch does not cluster again: the state has the labels, the weights and the head."""
+    objective = small_objective("deepcluster", class_weights=True)
+    state = {name: value.clone() for name, value in objective.state_dict().items()}
+    assert state["pseudo_labels"].shape == (IMAGES,)
+    other = small_objective("deepcluster", class_weights=True, clustered=False)
+    with pytest.raises(ValueError, match="no pseudo-labels yet"):
+        other(small_batch())
+    other.load_state_dict(state)
+    assert torch.equal(other(small_batch())[0], objective(small_batch())[0])
+
+
+def test_a_line_says_what_was_found() -> None:
+    said: list[str] = []
+    objective = small_objective("deepcluster", clustered=False, clusters=6)
+    for epoch in range(2):
+        objective.start_epoch(EpochContext(1, epoch, clean_features, said.append))
+    assert said[0].startswith("6 clusters of 24 images, ")
+    assert "NMI" not in said[0]
+    assert "NMI" in said[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "clusters"),
+    [({"num_classes": 10}, 100), ({"num_classes": 0}, 100), ({"clusters": 7, "num_classes": 10}, 7), ({}, 100)],
+)
+def test_the_number_of_clusters(options: dict[str, int], clusters: int) -> None:
+    assert DeepCluster(nn.Identity(), 4, num_images=500, **options).clusters == clusters
+    assert DeepCluster(nn.Identity(), 4, num_images=50, num_classes=10).clusters == 50
+
+
+def test_what_it_cannot_use_is_refused() -> None:
+    objective = small_objective("deepcluster")
+    with pytest.raises(ValueError, match="`indices`"):
+        objective(replace(small_batch(), indices=None))
+    with pytest.raises(ValueError, match="at least 2 images"):
+        objective(small_batch(4, 1))
+    with pytest.raises(ValueError, match="3 features for 24 images"):
+        objective.start_epoch(EpochContext(1, 1, lambda: torch.zeros(3, 64)))
+    with pytest.raises(InputError, match="more than there are images"):
+        DeepCluster(nn.Identity(), 4, num_images=5, clusters=6)
+    with pytest.raises(ValueError, match="reset must be"):
+        DeepCluster(nn.Identity(), 4, num_images=5, reset="all")

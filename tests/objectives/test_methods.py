@@ -1,0 +1,242 @@
+"""What holds for every method: built from its row, blind to labels, exactly resumable, able to learn."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from small import CLASSES, TRAINED, small_batch, small_objective
+
+import relatum
+from relatum import config, data, objectives, registry
+from relatum.batch import Batch
+from relatum.objectives import EpochContext
+
+BLIND = [name for name in TRAINED if not registry.METHODS[name].uses_labels]
+# views.number, batch size: small enough for seconds, with a short last batch (36 pictures).
+RUNS = {
+    "relational": (3, 8),
+    "simclr": (2, 8),
+    "rotation": (4, 8),
+    "deepcluster": (1, 8),
+    "deepinfomax": (1, 8),
+    "supervised": (1, 8),
+}
+FLAGS: dict[str, Any] = {"epochs": 2, "seed": 1, "compile": "off", "threads": 1, "quiet": True}
+SETS = {"deepcluster": {"objective.clusters": 5}, "deepinfomax": {"objective.locations": 64}}
+
+
+def pretrain(method: str, pictures: Path, out: Path, **more: Any) -> bytes:
+    views, batch_size = RUNS[method]
+    sets = {"log.every_steps": 1, **SETS.get(method, {}), **more.pop("set", {})}
+    run = relatum.pretrain(
+        pictures, out=out, method=method, views=views, batch_size=batch_size, set=sets, **{**FLAGS, **more}
+    )
+    return (run.path / "backbone.safetensors").read_bytes()
+
+
+def test_all_seven_are_there() -> None:
+    assert list(registry.METHODS) == [
+        "relational",
+        "simclr",
+        "rotation",
+        "deepcluster",
+        "deepinfomax",
+        "supervised",
+        "random",
+    ]
+    assert set(RUNS) == set(TRAINED)
+
+
+@pytest.mark.parametrize("method", registry.METHODS)
+def test_a_row_and_its_class_agree(method: str) -> None:
+    row = registry.METHODS[method]
+    made = small_objective(method)
+    assert isinstance(made, objectives.Objective)
+    assert made.uses_labels == row.uses_labels
+    assert made.min_images in (1, 2)
+    assert all(name.startswith("backbone.") or name in made.head_state() for name in made.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("relational", {"views.policy": "relational", "views.number": 32, "train.batch_size": 64}),
+        (
+            "simclr",
+            {
+                "views.policy": "relational",
+                "views.number": 2,
+                "objective.temperature": 0.5,
+                "objective.loss": "nt-xent",
+            },
+        ),
+        ("rotation", {"views.policy": "rotation", "views.number": 4}),
+        (
+            "deepcluster",
+            {
+                "views.policy": "padded-crop",
+                "views.number": 1,
+                "objective.reset": "head",
+                "objective.class_weights": False,
+            },
+        ),
+        ("deepinfomax", {"views.policy": "flip", "views.number": 1, "train.lr": 1e-4, "objective.adversarial": True}),
+        (
+            "supervised",
+            {"views.policy": "padded-crop", "train.optimizer": "sgd", "train.lr": 0.1, "train.schedule": "step"},
+        ),
+        ("random", {"train.epochs": 0}),
+    ],
+)
+def test_recipes_are_the_papers(method: str, expected: dict[str, Any]) -> None:
+    common = {
+        "train.batch_size": 128,
+        "train.optimizer": "adam",
+        "train.lr": 1e-3,
+        "train.schedule": "constant",
+        "train.epochs": 200,
+        "train.weight_decay": 0.0,
+    }
+    recipe = config.flatten(config.draft(flags={"data.name": "cifar10", "method": method}).recipe().tables())
+    assert {key: recipe[key] for key in {**common, **expected}} == {**common, **expected}
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("simclr", {"objective.loss": "log-mean"}),
+        ("deepcluster", {"objective.reset": "last", "objective.class_weights": True}),
+        ("deepinfomax", {"objective.adversarial": False}),
+    ],
+)
+def test_recipes_of_the_authors_code(method: str, expected: dict[str, Any]) -> None:
+    flags = {"data.name": "cifar10", "method": method}
+    paper = config.flatten(config.draft(flags=flags).recipe().tables())
+    official = config.flatten(config.draft(flags={**flags, "preset": "official"}).recipe().tables())
+    changed = {key: value for key, value in official.items() if paper[key] != value}
+    assert changed == {"preset": "official", **expected}
+
+
+@pytest.mark.parametrize("method", BLIND)
+def test_labels_in_a_batch_change_no_bit_of_an_unsupervised_method(method: str) -> None:
+    made = small_objective(method, dtype=torch.float32)
+    batch = small_batch(dtype=torch.float32)
+    assert batch.labels is not None
+    results = []
+    for labels in (batch.labels, (batch.labels + 1) % CLASSES, torch.full_like(batch.labels, 99), None):
+        loss, metrics = made(replace(batch, labels=labels))
+        results.append(
+            [loss, *torch.autograd.grad(loss, list(made.parameters()), allow_unused=True), *metrics.values()]
+        )
+    for other in results[1:]:
+        assert all(one is two or torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("method", BLIND)
+def test_poisoned_labels_change_no_bit_of_a_run(
+    method: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clean = pretrain(method, pictures, tmp_path / "clean", epochs=1)
+    load = data.load
+
+    def poisoned(*arguments: Any, **options: Any) -> data.ImageSet:
+        images = load(*arguments, **options)
+        assert images.labels is not None
+        return replace(images, labels=np.random.default_rng(0).permutation(images.labels))
+
+    monkeypatch.setattr(data, "load", poisoned)
+    assert pretrain(method, pictures, tmp_path / "poisoned", epochs=1) == clean
+
+
+def test_labels_do_change_a_supervised_run(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other side of the test above: what it poisons is what supervised training reads."""
+    clean = pretrain("supervised", pictures, tmp_path / "clean", epochs=1)
+    load = data.load
+    monkeypatch.setattr(
+        data, "load", lambda *a, **o: (lambda s: replace(s, labels=s.labels[::-1].copy()))(load(*a, **o))
+    )
+    assert pretrain("supervised", pictures, tmp_path / "poisoned", epochs=1) != clean
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_a_state_dict_in_mid_epoch_is_all_there_is(method: str) -> None:
+    """Two steps, a round trip through the state into a fresh objective, a third step: the same bits as without."""
+    made = small_objective(method, dtype=torch.float32)
+    optimizer = torch.optim.Adam(made.parameters(), 1e-3)
+    step(made, optimizer, 0)
+    step(made, optimizer, 1)
+    other = small_objective(method, dtype=torch.float32, clustered=False)
+    other.load_state_dict({name: value.clone() for name, value in made.state_dict().items()})
+    first, second = made(small_batch(dtype=torch.float32, step=2)), other(small_batch(dtype=torch.float32, step=2))
+    assert torch.equal(first[0], second[0])
+    assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_an_interrupted_run_resumes_exactly(
+    method: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped at step 7 of two epochs of five, continued from the checkpoint of step 6: the same bytes."""
+    from relatum.engine import Trainer
+
+    class Stop(Exception):
+        pass
+
+    whole = pretrain(method, pictures, tmp_path / "whole")
+    original = Trainer._after_step
+
+    def stop(self: Trainer, *arguments: Any) -> None:
+        original(self, *arguments)
+        if self.step == 7:
+            raise Stop
+
+    monkeypatch.setattr(Trainer, "_after_step", stop)
+    with pytest.raises(Stop):
+        pretrain(method, pictures, tmp_path / "run", set={"checkpoint.every_steps": 6})
+    monkeypatch.setattr(Trainer, "_after_step", original)
+    steps: list[int] = []
+    train = Trainer.train
+    monkeypatch.setattr(Trainer, "train", lambda self: (steps.append(self.step), train(self)))
+    assert pretrain(method, pictures, tmp_path / "run", resume=True, set={"checkpoint.every_steps": 6}) == whole
+    assert steps == [6]
+
+
+@pytest.mark.parametrize("method", TRAINED)
+def test_the_loss_falls(method: str) -> None:
+    """Thirty steps on one batch: every method can fit what it is asked, on backbone and head alike."""
+    made = small_objective(method, dtype=torch.float32)
+    optimizer = torch.optim.Adam(made.parameters(), 3e-3)
+    losses = [step(made, optimizer, 0) for _ in range(30)]
+    assert losses[-1] < 0.97 * losses[0]
+
+
+def step(made: objectives.Objective, optimizer: torch.optim.Optimizer, number: int) -> float:
+    loss, _ = made(small_batch(dtype=torch.float32, seed=number, step=number))
+    optimizer.zero_grad()
+    loss.backward()
+    assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in made.parameters())
+    optimizer.step()
+    return float(loss.detach())
+
+
+@pytest.mark.parametrize("method", ["relational", "simclr", "deepinfomax"])
+def test_bare_views_do_where_nothing_else_is_needed(method: str) -> None:
+    made = small_objective(method)
+    batch = small_batch()
+    torch.testing.assert_close(made(batch.views)[0], made(Batch(batch.views))[0], rtol=0, atol=1e-12)
+    with pytest.raises(ValueError, match=r"\(K, M, C, H, W\)"):
+        made(batch.views[0])
+
+
+def test_the_hook_of_the_others_does_nothing() -> None:
+    made = small_objective("simclr")
+
+    def never() -> torch.Tensor:
+        raise AssertionError("features are computed only for those who ask")
+
+    assert list(made.start_epoch(EpochContext(1, 0, never))) == []

@@ -1,0 +1,69 @@
+"""Supervised training and random weights: the bounds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from small import agree, small_batch, small_objective
+
+from relatum import backbones
+from relatum.errors import InputError
+from relatum.objectives.random import RandomWeights
+from relatum.objectives.supervised import Supervised
+
+
+@pytest.mark.parametrize("views", [1, 3])
+def test_the_loss_and_its_gradient_equal_a_loop_over_views(views: int) -> None:
+    """With K views every view of an image carries its label."""
+    objective = small_objective("supervised")
+    batch = small_batch(views, 5)
+    loss, metrics = objective(batch)
+    total, right = torch.zeros((), dtype=torch.float64), 0
+    representations = objective.backbone(batch.views.flatten(0, 1)).unflatten(0, (views, 5))
+    for of_view in representations:
+        for z, label in zip(of_view, batch.labels, strict=True):
+            logits = objective.classifier.weight @ z + objective.classifier.bias
+            total = total - logits[label] + torch.log(torch.exp(logits).sum())
+            right += int(logits.argmax() == label)
+    agree(objective, loss, total / (views * 5))
+    assert float(metrics["accuracy"]) == pytest.approx(right / (views * 5))
+
+
+def test_a_hidden_label_adds_nothing() -> None:
+    objective = small_objective("supervised").eval()  # in eval mode the views do not see one another
+    batch = small_batch(2, 6)
+    hidden = replace(batch, labels=torch.where(torch.arange(6) < 4, batch.labels, -1))
+    some = replace(batch, views=batch.views[:, :4], labels=batch.labels[:4])
+    torch.testing.assert_close(objective(hidden)[0], objective(some)[0], rtol=0, atol=1e-12)
+    nothing, metrics = objective(replace(batch, labels=torch.full((6,), -1)))
+    assert float(nothing.detach()) == 0.0
+    assert float(metrics["accuracy"]) == 0.0
+
+
+def test_its_own_classifier_scores() -> None:
+    objective = small_objective("supervised").eval()
+    x = small_batch(1, 6).views[0]
+    with torch.no_grad():
+        logits = objective.predict(objective.backbone(x))
+        assert logits.shape == (6, 3)
+        assert torch.equal(objective.classify(x), logits.argmax(1))
+
+
+def test_labels_are_needed() -> None:
+    objective = small_objective("supervised")
+    assert objective.uses_labels
+    with pytest.raises(ValueError, match="needs labels"):
+        objective(small_batch(labels=False))
+    with pytest.raises(InputError, match="needs labels"):
+        Supervised(torch.nn.Identity(), 4, num_classes=0)
+
+
+def test_random_weights_are_those_of_the_seed_with_fresh_statistics() -> None:
+    objective = RandomWeights(backbones.build("conv4", seed=1), 64)
+    assert not any(name for name in objective.state_dict() if not name.startswith("backbone."))
+    statistics = {name: value for name, value in objective.state_dict().items() if "running" in name}
+    assert all(bool((value == ("var" in name)).all()) for name, value in statistics.items())
+    with pytest.raises(ValueError, match="not trained"):
+        objective(small_batch())

@@ -1,0 +1,41 @@
+"""A folder of results made by the stub, and ways to run it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import relatum
+from relatum.paper.plan import Plan
+from relatum.paper.reproduce import Outcome, execute
+from relatum.paper.results import Results
+
+
+@pytest.fixture
+def stub() -> tuple[str, ...]:
+    """The words that start the stub."""
+    return sys.executable, str(Path(__file__).with_name("stub.py"))
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with one line per command that the stub was given."""
+    path = tmp_path / "trace.txt"
+    path.touch()
+    monkeypatch.setenv("PYTHONPATH", str(Path(str(relatum.__file__)).parents[1]))
+    monkeypatch.setenv("STUB_TRACE", str(path))
+    return path
+
+
+@pytest.fixture
+def run_stub(tmp_path: Path, trace: Path, stub: tuple[str, ...]) -> Callable[[Plan], tuple[Results, Outcome]]:
+    """Execute a plan with the stub in place of relatum."""
+
+    def run(asked: Plan) -> tuple[Results, Outcome]:
+        results = Results(tmp_path / "out")
+        return results, execute(asked, results, command=stub)
+
+    return run

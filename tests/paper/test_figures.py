@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from relatum import artifacts
+from relatum.paper import figures, pictures, table
+from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.reproduce import Outcome
+from relatum.paper.results import Results
+
+
+@pytest.mark.parametrize("name", table.FIGURES)
+def test_every_figure_is_drawn_even_without_runs(name: str, tmp_path: Path) -> None:
+    paths = figures.draw(plan([name]).tables[0], Results(tmp_path), tmp_path / "figures")
+    assert [p.name for p in paths] == [f"{name}.png", f"{name}.svg"]
+    assert paths[0].read_bytes().startswith(b"\x89PNG")
+    assert paths[1].read_text("utf-8").rstrip().endswith("</svg>")
+
+
+def test_tables_are_not_drawn(tmp_path: Path) -> None:
+    assert figures.draw(plan(["grain"]).tables[0], Results(tmp_path), tmp_path) == []
+
+
+def test_a_figure_shows_our_runs_and_what_was_changed(
+    tmp_path: Path, run_stub: Callable[[Plan], tuple[Results, Outcome]]
+) -> None:
+    asked = plan(["fig-augmentations"], Request(backbones=("resnet8",), seeds=(1,)))
+    results, _ = run_stub(asked)
+    svg = figures.draw(asked.tables[0], results, tmp_path)[1].read_text("utf-8")
+    assert "resnet8 in place of conv4" in svg
+    assert "no runs yet" not in svg
+    again = figures.draw(asked.tables[0], results, tmp_path / "again")[1].read_text("utf-8")
+    assert svg == again
+
+
+def test_sheet_puts_each_neighbour_in_its_place() -> None:
+    thumbs = np.stack([np.full((4, 4, 3), 10 * (i + 1), np.uint8) for i in range(3)])
+    found = {
+        "thumbs": thumbs,
+        "query_index": np.array([7]),
+        "neighbour_index": np.array([[5, 9]]),
+        "image_index": np.array([5, 7, 9]),
+    }
+    picture = pictures.sheet(found, gap=1)
+    row = picture[2, :, 0]
+    assert [v for v in (10, 20, 30) if v in row] == [10, 20, 30]
+    assert list(dict.fromkeys(int(v) for v in row if v in (10, 20, 30))) == [20, 10, 30]  # the query, then its nearest
+
+
+@pytest.mark.parametrize(("name", "legend"), [("tsne", "cat"), ("tsne-super", "vehicles")])
+def test_maps_are_drawn_from_what_the_evaluation_left(
+    name: str, legend: str, tmp_path: Path, run_stub: Callable[[Plan], tuple[Results, Outcome]]
+) -> None:
+    asked = plan([name], Request(methods=("relational",), seeds=(1,)))
+    results, _ = run_stub(asked)
+    draws = np.random.default_rng(0)
+    artifacts.save_tsne(
+        results.run_dir(asked.runs[0]),
+        "cifar10",
+        "test",
+        xy=draws.normal(size=(40, 2)),
+        thumbs=np.zeros((40, 2, 2, 3), np.uint8),
+        neighbours=np.zeros((40, 8), np.int64),
+        labels=np.arange(40) % 3,
+        classes=["plane", "cat", "dog"],
+        super_labels=np.arange(40) % 2,
+        super_names=["vehicles", "animals"],
+    )
+    svg = figures.draw(asked.tables[0], results, tmp_path)[1].read_text("utf-8")
+    assert legend in svg
+    assert "no runs yet" not in svg

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relatum import config
+from relatum.errors import InputError
+from relatum.paper import ledger
+from relatum.paper.grid import Evaluation, Run
+from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.reproduce import Outcome, execute
+from relatum.paper.results import DONE, Results, figure
+
+RUN = Run("relational", "cifar10", "conv4", 4, 100, 64, 1)
+
+
+def entry(run: Run, **recipe: object) -> ledger.Entry:
+    tables = run.recipe().tables()
+    for key, value in recipe.items():
+        section, _, name = key.partition("__")
+        tables[section][name] = value
+    return ledger.Entry(Path("any-name.json"), {"recipe": tables, "evaluations": []})
+
+
+def test_entries_match_by_what_decides_the_weights() -> None:
+    assert entry(RUN).matches(RUN)
+    assert entry(RUN, run__threads=7, log__every_steps=1, data__fingerprint="abc", checkpoint__every_steps=3).matches(
+        RUN
+    )
+    for change in (
+        *(
+            {"seed": 2},
+            {"views": 8},
+            {"epochs": 200},
+            {"batch_size": 32},
+            {"data": "cifar100"},
+            {"backbone": "resnet8"},
+        ),
+        *({"labels": 0.1}, {"val_fraction": 0.2}, {"limit_train": 99}, {"preset": "official"}, {"method": "simclr"}),
+        {"set": (("objective.aggregation", "max"),)},
+    ):
+        other = dataclasses.replace(RUN, **change)
+        assert entry(other).matches(other)
+        assert not entry(other).matches(RUN), change
+    assert not entry(RUN, train__lr=0.01).matches(RUN)
+
+
+def test_random_weights_match_whatever_data_they_were_made_with() -> None:
+    planned = Run("random", "shapes", "conv4", 1, 0, 1, 1)
+    assert entry(dataclasses.replace(planned, data="cifar10")).matches(planned)
+    assert not entry(dataclasses.replace(planned, seed=2)).matches(planned)
+    assert not entry(dataclasses.replace(planned, backbone="resnet8")).matches(planned)
+
+
+def test_results_match_by_protocol_dataset_split_tag_and_epochs() -> None:
+    wanted = Evaluation(RUN, "linear", "cifar10", "test", "", 100)
+    good = {"protocol": "linear", "dataset": "cifar10", "split": "test", "settings": {"epochs": 100}}
+    assert ledger.is_result(good, wanted)
+    for change in (
+        {"protocol": "knn"},
+        {"dataset": "cifar100"},
+        {"split": "val"},
+        {"settings": {"epochs": 20}},
+        {"tag": "x"},
+    ):
+        assert not ledger.is_result({**good, **change}, wanted)
+
+
+def finished(folder: Path, run: Run = RUN) -> Path:
+    (folder / "evaluations").mkdir(parents=True)
+    (folder / "recipe.toml").write_text(run.recipe().to_toml())
+    (folder / "backbone.safetensors").write_bytes(b"weights")
+    rows = [{"step": i, "epoch": 0, "loss": 1 / 3 if i else float("nan")} for i in range(1000)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows) + '{"step": 1000, "lo')
+    record = {"seconds": 12.5, "commit": "abc", "machine": {"cpu": "x"}, "threads": 2, "version": "0.1.0"}
+    (folder / "run.json").write_text(json.dumps(record))
+    result = {
+        "protocol": "linear",
+        "dataset": "cifar10",
+        "split": "test",
+        "accuracy": 58.0,
+        "settings": {"epochs": 100},
+    }
+    (folder / "evaluations" / "linear-cifar10-test.json").write_text(json.dumps(result))
+    (folder / "evaluations" / "broken.json").write_text("{")
+    return folder
+
+
+def test_collect_keeps_what_a_reader_needs(tmp_path: Path) -> None:
+    found = ledger.collect(finished(tmp_path / "run"), ["relatum pretrain cifar10"])
+    assert (found["seconds"], found["commit"], found["threads"], found["seed"]) == (12.5, "abc", 2, 1)
+    assert found["commands"] == ["relatum pretrain cifar10"]
+    assert [e["accuracy"] for e in found["evaluations"]] == [58.0]
+    steps = [p["step"] for p in found["curve"]]
+    assert (len(steps), steps[0], steps[-1]) == (ledger.CURVE_POINTS, 0, 999)
+    assert found["curve"][0]["loss"] is None  # JSON knows no NaN
+    assert found["recipe"] == config.read_toml(tmp_path / "run" / "recipe.toml")
+    path = ledger.write(tmp_path / "ledger", found)
+    assert ledger.read(tmp_path / "ledger")[0].document == json.loads(path.read_text())
+
+
+def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
+    finished(tmp_path / "run")
+    (tmp_path / "run" / "backbone.safetensors").unlink()
+    with pytest.raises(InputError, match="holds no finished run"):
+        ledger.collect(tmp_path / "run")
+
+
+def test_reading_passes_over_other_files(tmp_path: Path) -> None:
+    (tmp_path / "notes.json").write_text('{"recipe": "of a cake"}')
+    (tmp_path / "broken.json").write_text("{")
+    assert ledger.read(tmp_path) == []
+
+
+def test_cells_of_the_ledger_are_done_whatever_the_files_are_called(
+    tmp_path: Path, run_stub: Callable[[Plan], tuple[Results, Outcome]]
+) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational", "random"), (1,)))
+    results, _ = run_stub(asked)
+    kept = tmp_path / "results"
+    kept.mkdir()
+    for number, path in enumerate(sorted((results.out / "ledger").glob("*.json"))):
+        path.rename(kept / f"row-{number}.json")
+    elsewhere = Results(tmp_path / "empty", [kept])
+    assert [figure(c, elsewhere).status for c in asked.tables[0].cells] == [DONE, DONE]
+    assert [figure(c, elsewhere).mean for c in asked.tables[0].cells] == [
+        figure(c, results).mean for c in asked.tables[0].cells
+    ]
+
+
+def test_kept_weights_are_evaluated_without_training_again(
+    tmp_path: Path, trace: Path, stub: tuple[str, ...], run_stub: Callable[[Plan], tuple[Results, Outcome]]
+) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    results, _ = run_stub(asked)
+    kept = tmp_path / "results"
+    kept.mkdir()
+    run = asked.runs[0]
+    (results.out / "ledger" / f"{run.id}.json").rename(kept / "a.json")
+    (kept / "a.safetensors").write_bytes(b"weights")
+    trace.write_text("")
+    further = plan(["domain-transfer"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    elsewhere = Results(tmp_path / "new", [kept])
+    outcome = execute(further, elsewhere, command=stub)
+    assert not outcome.failed
+    assert [line.split()[0] for line in trace.read_text().splitlines()] == ["evaluate"]
+    assert (elsewhere.run_dir(run) / "backbone.safetensors").read_bytes() == b"weights"
+    assert config.read_toml(elsewhere.run_dir(run) / "recipe.toml")["views"]["number"] == 32

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+
+from relatum.errors import InputError
+from relatum.paper import table
+from relatum.paper.grid import Scale
+from relatum.paper.plan import Plan, Request, plan
+
+COUNTS = {  # name -> pretraining runs, evaluations that are commands, cells; three seeds
+    # runs: 5 methods on 4 datasets, supervised on 3 and on coarse labels, random ResNet-32, random ResNet-34 (where
+    # supervised on STL-10 starts); evaluations: 5 x 6, random on 4 label sets, supervised transfer 2 and STL-10
+    "main": ((5 * 4 + 4 + 2) * 3, (5 * 6 + 4 + 3) * 3, 42),
+    "linear-evaluation": (6 * 6 * 3 + 2 * 3, 5 * 6 * 3 + 6 * 3, 42),
+    "slimagenet": (5 * 3, 4 * 3, 5),
+    # a delta needs the result at home too: 5 methods on 4 columns; supervised has its own classifier there
+    "domain-transfer": ((6 * 4 + 2) * 3, (7 * 4 + 5 * 4) * 3, 56),
+    "grain": (5 * 2 * 3 + 4 * 3 + 2 * 3, 6 * 4 * 3, 28),
+    "finetune": (6 * 3, 6 * 3, 20),
+    "backbones-linear": (4 * 4 * 2 * 3 + 4 * 3, 4 * 8 * 3, 40),
+    "backbones-grain": (3 * 4 * 3 + 2 * 4 * 3 + 4 * 3, 4 * 8 * 3, 40),
+    "backbones-transfer": (4 * 4 * 2 * 3 + 4 * 3, 5 * 8 * 3, 40),
+    "augmentations": (3 * 5 * 3, 2 * 5 * 3, 15),
+    "semi-supervised-cifar10": (7 * 3, 6 * 3, 12),
+    "semi-supervised-cifar100": (7 * 3, 6 * 3, 12),
+    "aggregation": (4 * 2 * 3, 4 * 2 * 3, 8),
+    "head": (3 * 2 * 3, 3 * 5 * 3, 15),
+    "claims": (0, 0, 0),
+    "fig-depth": (5 * 6 * 3, 5 * 6 * 3, 15),
+    "fig-augmentations": (3 * 5 * 3, 2 * 5 * 3, 15),
+    "fig-semi-supervised": (14 * 3, 12 * 3, 24),
+    "retrieval": (2, 2, 2),
+    "retrieval-errors": (6, 6, 6),
+    "tsne": (3, 3, 3),
+    "tsne-super": (3, 3, 3),
+}
+
+
+def commands(p: Plan) -> int:
+    return sum(e.protocol != "classifier" for e in p.evaluations)
+
+
+def cells(p: Plan) -> int:
+    return sum(len(t.cells) for t in p.tables)
+
+
+@pytest.mark.parametrize("name", table.NAMES)
+def test_runs_evaluations_and_cells_of_each_table(name: str) -> None:
+    p = plan([name])
+    assert (len(p.runs), commands(p), cells(p)) == COUNTS[name]
+
+
+def test_random_backbones_are_one_run_per_seed_and_backbone() -> None:
+    p = plan(["backbones-linear", "backbones-grain", "backbones-transfer"])
+    assert sum(r.method == "random" for r in p.runs) == 4 * 3
+
+
+def test_shared_pretraining_appears_once_across_tables() -> None:
+    whole = plan([n for n in table.NAMES if n != "claims"])
+    alone = {r for n in table.NAMES for r in plan([n]).runs}
+    assert len(whole.runs) == len(alone) == len({r.id for r in whole.runs}) == 321
+    assert len(whole.evaluations) == len({e.id for e in whole.evaluations})
+    assert set(plan(["retrieval-errors"]).runs) < set(plan(["backbones-linear"]).runs)
+
+
+def test_the_study_of_k_uses_its_own_chains_and_a_validation_split() -> None:
+    runs = {r.method: r for r in plan(["augmentations"]).runs if r.views == 8}
+    assert {r.val_fraction for r in runs.values()} == {0.2}
+    assert {r.epochs for r in runs.values()} == {100}
+    assert runs["supervised"].set == (("views.policy", "relational"),)
+    assert runs["rotation"].set == (("views.policy", "rotation-study"),)
+    assert (runs["rotation"].batch_size, runs["relational"].batch_size) == (128, 64)
+    assert {e.split for e in plan(["augmentations"]).evaluations} == {"val"}
+
+
+def test_filters_keep_only_their_cells() -> None:
+    p = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational", "simclr"), (1,)))
+    assert cells(p) == 2
+    assert {(r.method, r.data, r.backbone, r.seed) for r in p.runs} == {
+        ("relational", "cifar10", "conv4", 1),
+        ("simclr", "cifar10", "conv4", 1),
+    }
+
+
+def test_datasets_filter_is_what_is_pretrained_on() -> None:
+    p = plan(["domain-transfer"], Request(datasets=("cifar10",), backbones=("conv4",), seeds=(1,)))
+    assert {c.column.key for c in p.tables[0].cells} == {"conv4-10-100"}  # the delta would need a run on CIFAR-100
+    grain = plan(["grain"], Request(datasets=("cifar100",), backbones=("conv4",)))
+    assert {r.data for r in grain.runs if r.method == "supervised"} == {"cifar100", "cifar100-20"}
+
+
+def test_a_single_dataset_or_backbone_can_be_replaced_and_the_title_says_so() -> None:
+    p = plan(["finetune"], Request(datasets=("cifar10",), backbones=("conv4",), seeds=(1,)))
+    sheet = p.tables[0].sheets[0]
+    assert {(r.data, r.backbone) for r in p.runs if r.method != "random"} == {("cifar10", "conv4")}
+    assert all(c.paper.mean is None for c in sheet.cells)
+    assert not any(c.kind == "literature" for c in sheet.cells)
+    assert "cifar10 in place of stl10" in sheet.title
+    assert "conv4 in place of resnet34" in sheet.title
+
+
+def test_scaled_down_titles_say_so_and_unchanged_ones_do_not() -> None:
+    request = Request(("cifar10",), ("conv4",), (), (1,), Scale(4, 1, 2000))
+    title = plan(["linear-evaluation"], request).tables[0].sheets[0].title
+    assert "K = 4 (paper: 32)" in title
+    assert "1 of 200 epochs" in title
+    assert "2,000 images" in title
+    same = Request(("cifar10",), ("conv4",), (), (1,), Scale(32, 200))
+    assert plan(["linear-evaluation"], same).tables[0].sheets[0].title == "Linear evaluation (Table 2)"
+
+
+def test_views_keeps_the_columns_of_the_study_up_to_k() -> None:
+    p = plan(["augmentations"], Request(scale=Scale(views=4)))
+    assert [c.key for c in p.tables[0].sheets[0].columns] == ["k2", "k4"]
+    assert p.tables[0].sheets[0].remarks == ()
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (Request(methods=("deepcluster",)), "methods: .*relational"),
+        (Request(datasets=("stl10", "cifar10")), "datasets: slimagenet"),
+    ],
+)
+def test_filters_that_leave_nothing_are_refused_with_what_there_is(request_: Request, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        plan(["slimagenet"], request_)
+
+
+def test_bad_filters_are_refused() -> None:
+    with pytest.raises(InputError, match="did you mean 'cifar10'"):
+        Request(datasets=("cifar1O",))
+    with pytest.raises(InputError, match="--views 1"):
+        Request(scale=Scale(views=1))
+    with pytest.raises(InputError, match="--seeds -1"):
+        Request(seeds=(-1,))
+
+
+def test_pictures_need_one_seed_the_user_s_first_if_given() -> None:
+    assert {r.seed for r in plan(["tsne"]).runs} == {1}
+    assert {r.seed for r in plan(["tsne"], Request(seeds=(3, 2))).runs} == {3}

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from relatum.paper import render
+from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.reproduce import Outcome
+from relatum.paper.results import Results
+
+Run = Callable[[Plan], tuple[Results, Outcome]]
+REQUEST = Request(("cifar10",), ("conv4",), ("relational", "simclr", "rotation", "supervised"), (1, 2, 3))
+
+
+def set_accuracy(results: Results, asked: Plan, values: dict[str, list[float]]) -> None:
+    for evaluation in asked.evaluations:
+        path = results.run_dir(evaluation.run) / "evaluations" / evaluation.file
+        document = json.loads(path.read_text())
+        document["accuracy"] = values[evaluation.run.method][evaluation.run.seed - 1]
+        path.write_text(json.dumps(document))
+
+
+@pytest.fixture
+def rendered(run_stub: Run) -> dict[str, Any]:
+    asked = plan(["linear-evaluation"], REQUEST)
+    results, _ = run_stub(asked)
+    values = {
+        "relational": [61.0, 62.0, 63.0],
+        "simclr": [62.5, 62.5, 62.5],
+        "rotation": [50.0] * 3,
+        "supervised": [80.0] * 3,
+    }
+    set_accuracy(results, asked, values)
+    return render.document(asked.tables[0], results)
+
+
+def cell(document: dict[str, Any], row: str) -> dict[str, Any]:
+    return next(c for c in document["sheets"][0]["cells"] if c["row_key"] == row)
+
+
+def test_mean_sample_std_difference_and_best(rendered: dict[str, Any]) -> None:
+    ours = cell(rendered, "relational")
+    assert (ours["ours"], ours["ours_std"], ours["n"]) == (62.0, statistics.stdev([61, 62, 63]), 3)
+    assert (ours["paper"], ours["paper_std"]) == (61.03, 0.23)
+    assert ours["difference"] == pytest.approx(62.0 - 61.03)
+    assert (ours["best"], ours["paper_best"]) == (False, True)
+    assert cell(rendered, "simclr")["best"]
+    assert not cell(rendered, "supervised")["best"]  # an upper bound takes no part
+    assert rendered["complete"]
+
+
+def test_ranking_counts_pairs_in_the_same_order(rendered: dict[str, Any]) -> None:
+    # Paper: supervised > relational > simclr > rotation. Ours swaps relational and simclr: 5 of 6 pairs, tau (5 - 1) / 6.
+    assert rendered["sheets"][0]["ranking"] == [
+        {"column": "conv4-cifar10", "pairs": 6, "agree": 5, "kendall_tau": 0.6667}
+    ]
+
+
+def test_markdown(rendered: dict[str, Any]) -> None:
+    text = render.to_markdown(rendered)
+    assert "| Relational Reasoning (ours) | 62.00 ± 1.00 (n = 3)<br>paper **61.03 ± 0.23**<br>+0.97 |" in text
+    assert "| SimCLR | **62.50 ± 0.00 (n = 3)**<br>paper 60.43 ± 0.26<br>+2.07 |" in text
+    assert "5/6, τ +0.67" in text
+    assert "n − 1" in text
+
+
+def test_csv_is_one_line_per_cell(rendered: dict[str, Any]) -> None:
+    lines = list(csv.DictReader(io.StringIO(render.to_csv(rendered))))
+    assert len(lines) == 4
+    ours = next(line for line in lines if line["row"].startswith("Relational"))
+    assert (float(ours["ours"]), float(ours["paper"]), ours["n"], ours["status"]) == (62.0, 61.03, "3", "done")
+
+
+def test_missing_cells_are_words_never_numbers(tmp_path: Path) -> None:
+    document = render.document(plan(["main"]).tables[0], Results(tmp_path))
+    assert not document["complete"]
+    text = render.to_markdown(document)
+    assert "*missing*<br>paper **46.17 ± 0.17** |" in text
+    assert "| n/a |" in text
+    assert all(c["ours"] is None and c["difference"] is None for c in document["sheets"][0]["cells"])
+    lines = csv.DictReader(io.StringIO(render.to_csv(document)))
+    assert {line["ours"] for line in lines} == {""}
+    json.dumps(document, allow_nan=False)
+
+
+def test_literature_rows_and_deltas(tmp_path: Path, run_stub: Run) -> None:
+    text = render.to_markdown(render.document(plan(["finetune"]).tables[0], Results(tmp_path)))
+    assert "| Invariant Info Clustering<br><sub>ResNet-34, Ji et al. 2019</sub> | reported 88.80 |  |" in text
+    request = Request(("cifar10", "cifar100"), ("conv4",), ("rotation",), (1,))
+    asked = plan(["domain-transfer"], request)
+    results, _ = run_stub(asked)
+    cells = {c["column_key"]: c for c in render.document(asked.tables[0], results)["sheets"][0]["cells"]}
+    home = next(e for e in asked.evaluations if e.run.data == e.dataset == "cifar100")
+    found = results.result(home)
+    assert found is not None
+    assert cells["conv4-10-100-delta"]["ours"] == pytest.approx(cells["conv4-10-100"]["ours"] - found["accuracy"])
+    assert cells["conv4-10-100-delta"]["ours_std"] is None

@@ -1,0 +1,184 @@
+"""The grid of processes: what runs, what is kept, what happens when something fails or is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from relatum.errors import InputError, Interrupted
+from relatum.paper import results as known
+from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.reproduce import Outcome, execute, missing
+from relatum.paper.results import Results, figure
+
+STUB = (sys.executable, str(Path(__file__).with_name("stub.py")))
+Run = Callable[[Plan], tuple[Results, Outcome]]
+SMALL = Request(("cifar10",), ("conv4",), ("relational", "supervised", "random"), (1, 2))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def test_runs_each_command_once_and_nothing_the_second_time(run_stub: Run, trace: Path) -> None:
+    asked = plan(["linear-evaluation", "backbones-linear"], SMALL)
+    results, outcome = run_stub(asked)
+    lines = trace.read_text().splitlines()
+    assert not outcome.failed
+    assert sum(line.startswith("pretrain") for line in lines) == 6  # three methods, two seeds
+    assert sum(line.startswith("evaluate") for line in lines) == 4  # the supervised rows score themselves
+    assert all(figure(c, results).status == known.DONE for t in asked.tables for c in t.cells)
+    run_stub(asked)
+    assert trace.read_text().splitlines() == lines
+
+
+def test_the_exact_command_is_recorded_and_the_ledger_s_holds_no_folder_of_this_machine(run_stub: Run) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    results, _ = run_stub(asked)
+    run = asked.runs[0]
+    records = results.records(run)
+    assert records[0]["command"] == f"relatum {' '.join(run.arguments())} --out {results.run_dir(run)} --resume"
+    entry = json.loads((results.out / "ledger" / f"{run.id}.json").read_text())
+    assert entry["commands"][0] == f"relatum {' '.join(run.arguments())} --out runs/{run.id} --resume"
+    assert entry["commands"][1].startswith(f"relatum evaluate linear runs/{run.id} --data cifar10 --split test")
+
+
+def test_a_failed_run_is_shown_as_failed_does_not_stop_the_others_and_is_tried_again(
+    run_stub: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = plan(["linear-evaluation"], SMALL)
+    monkeypatch.setenv("STUB_FAIL", "relational")
+    results, outcome = run_stub(asked)
+    figures = {c.row.key: figure(c, results) for c in asked.tables[0].cells}
+    assert figures["relational"].status == known.FAILED
+    assert figures["relational"].mean is None
+    assert figures["relational"].text == "failed"
+    assert "something went wrong here" in figures["relational"].reason
+    assert figures["random"].status == known.DONE
+    assert len(outcome.failed) == 2
+    monkeypatch.setenv("STUB_FAIL", "nothing")
+    results, outcome = run_stub(asked)
+    assert not outcome.failed
+    assert {figure(c, results).status for c in asked.tables[0].cells} == {known.DONE}
+
+
+def test_an_unreadable_result_is_missing_and_the_other_seeds_count(run_stub: Run) -> None:
+    asked = plan(["domain-transfer"], Request(("cifar10",), ("conv4",), ("relational",), (1, 2)))
+    broken = asked.evaluations[1]
+    results, _ = run_stub(asked)
+    (results.run_dir(broken.run) / "evaluations" / broken.file).write_text("{half a fi")
+    cell = asked.tables[0].cells[0]
+    partial = figure(cell, results)
+    assert (partial.status, partial.n, partial.of, partial.std) == (known.PARTIAL, 1, 2, None)
+    assert "(n = 1 of 2)" in partial.text
+    assert missing(asked, results) == [(broken.run, [broken])]
+
+
+def test_a_result_of_other_epochs_is_not_that_result(run_stub: Run) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    results, _ = run_stub(asked)
+    evaluation = asked.evaluations[0]
+    path = results.run_dir(evaluation.run) / "evaluations" / evaluation.file
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({**document, "settings": {"epochs": 20}}))
+    assert results.result(evaluation) is None
+
+
+def grid_process(out: Path) -> subprocess.Popen[bytes]:
+    """A grid of two runs in a process of its own, slow enough to be stopped in the middle."""
+    code = (
+        "import sys; from relatum.errors import RelatumError\n"
+        "from relatum.paper.command import reproduce\n"
+        "try:\n"
+        f"    sys.exit(reproduce(['linear-evaluation'], datasets=['cifar10'], backbones=['conv4'],"
+        f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True))\n"
+        "except RelatumError as error:\n"
+        "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
+    )
+    env = {**os.environ, "STUB_SLEEP": "1.0"}
+    return subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+
+def steps(out: Path) -> list[list[int]]:
+    paths = sorted(out.glob("runs/*/metrics.jsonl"), key=lambda p: p.parent.name)
+    return [[json.loads(line)["step"] for line in p.read_text().splitlines()] for p in paths]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the command of a killed grid is ended by Linux")
+def test_killed_grid_goes_on_where_it_was_and_nothing_runs_twice(tmp_path: Path, trace: Path) -> None:
+    out = tmp_path / "out"
+    first = grid_process(out)
+    wait_for(lambda: len(steps(out)) == 2 and len(steps(out)[1]) > 3)  # the first run is done, the second is at work
+    first.kill()
+    first.communicate()
+    before = trace.read_text().splitlines()
+    done = {p: p.read_bytes() for p in out.glob("runs/*-s1-*/**/*.json")}
+    again = grid_process(out)
+    printed, _ = again.communicate(timeout=30)
+    assert again.returncode == 0
+    assert json.loads(printed)["complete"] is True
+    assert steps(out) == [list(range(1, 52))] * 2  # no step missing, none made twice
+    new = trace.read_text().splitlines()[len(before) :]
+    assert [line.split()[0] for line in new] == ["pretrain", "evaluate"]
+    assert all("-s2-" in line for line in new)
+    assert done == {p: p.read_bytes() for p in done}
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_reaches_the_command_which_saves(tmp_path: Path, trace: Path, number: int, code: int) -> None:
+    out = tmp_path / "out"
+    process = grid_process(out)
+    wait_for(lambda: bool(steps(out)) and len(steps(out)[0]) > 3)
+    process.send_signal(number)
+    process.communicate(timeout=20)
+    assert process.returncode == code
+    assert len(steps(out)[0]) < 51
+    assert not list(out.glob("runs/*/backbone.safetensors"))
+    record = json.loads(next(out.glob("logs/*.jsonl")).read_text())
+    assert record["returncode"] == 143  # the stub's own exit code after a clean save
+    assert len(trace.read_text().splitlines()) == 1  # nothing was started after the signal
+
+
+def test_one_grid_at_a_time_in_a_folder(tmp_path: Path, trace: Path) -> None:
+    out = tmp_path / "out"
+    process = grid_process(out)
+    try:
+        wait_for(lambda: bool(steps(out)))
+        asked = plan(["linear-evaluation"], SMALL)
+        with pytest.raises(InputError, match=f"another grid .process {process.pid}. is running"):
+            execute(asked, Results(out), command=STUB)
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_interruption_names_what_was_stopped(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STUB_SLEEP", "1.0")
+    out = tmp_path / "out"
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    killer = subprocess.Popen(
+        [sys.executable, "-c", f"import os, time; time.sleep(0.6); os.kill({os.getpid()}, {int(signal.SIGTERM)})"]
+    )
+    with pytest.raises(Interrupted, match="stopped during relational-cifar10") as caught:
+        execute(asked, Results(out), command=STUB)
+    killer.wait()
+    assert caught.value.exit_code == 143
+
+
+def test_a_command_that_cannot_start_is_a_failure_not_a_crash(tmp_path: Path) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    results = Results(tmp_path)
+    outcome = execute(asked, results, command=(str(tmp_path / "no-such-program"),))
+    assert "cannot start" in next(iter(outcome.failed.values()))
+    assert figure(asked.tables[0].cells[0], results).status == known.FAILED

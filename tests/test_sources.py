@@ -1,0 +1,75 @@
+"""Semi-supervised views: only visible labels decide, and every draw is a pure function of its name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relatum.sources import Visible, sources
+
+RANDOM = np.random.default_rng(0)
+TRUTH = RANDOM.integers(0, 5, 400)
+SEEN = RANDOM.random(400) < 0.2
+LABELS = np.where(SEEN, TRUTH, -1)
+SLOTS = RANDOM.permutation(400)[:128]
+
+
+def draw(
+    labels: np.ndarray | Visible | None = LABELS,
+    *,
+    indices: np.ndarray = SLOTS,
+    seed: int = 1,
+    epoch: int = 0,
+    views: int = 8,
+) -> np.ndarray:
+    return sources(indices, labels=labels, seed=seed, epoch=epoch, views=views)
+
+
+@pytest.mark.parametrize("labels", [None, np.full(400, -1)])
+def test_without_labels_every_view_is_of_its_own_image(labels: np.ndarray | None) -> None:
+    assert np.array_equal(draw(labels), np.tile(SLOTS, (8, 1)))
+
+
+def test_labelled_slots_draw_labelled_images_of_their_class_and_others_keep_theirs() -> None:
+    found = draw()
+    assert found.shape == (8, 128)
+    assert found.dtype == np.int64
+    labelled = LABELS[SLOTS] >= 0
+    assert 10 < labelled.sum() < 118
+    assert np.array_equal(found[:, ~labelled], np.tile(SLOTS[~labelled], (8, 1)))
+    drawn = found[:, labelled]
+    assert SEEN[drawn].all()
+    assert np.array_equal(TRUTH[drawn], np.tile(TRUTH[SLOTS[labelled]], (8, 1)))
+    assert len(np.unique(drawn)) > labelled.sum() / 2
+
+
+def test_hidden_labels_are_never_read() -> None:
+    """Whatever the labels of the hidden images are, the draws stay: the function is given -1 for them."""
+    changed = np.where(SEEN, TRUTH, (TRUTH + 1) % 5)
+    assert np.array_equal(draw(np.where(SEEN, changed, -1)), draw())
+
+
+def test_draws_are_uniform_within_the_class() -> None:
+    labels = np.where(np.arange(100) < 10, 3, -1)
+    found = np.concatenate([draw(labels, indices=np.arange(10), epoch=e, views=50).ravel() for e in range(20)])
+    counts = np.bincount(found, minlength=10)
+    assert len(counts) == 10
+    assert float(((counts - 1000) ** 2 / 1000).sum()) < 27.9  # chi-squared, 9 degrees of freedom, p = 0.001
+
+
+def test_a_draw_depends_on_its_name_and_on_nothing_else() -> None:
+    whole = draw()
+    assert np.array_equal(whole, draw(Visible.of(LABELS)))
+    assert np.array_equal(whole[:, 40:90], draw(indices=SLOTS[40:90]))
+    assert np.array_equal(whole[:3], draw(views=3))
+    order = np.random.default_rng(1).permutation(128)
+    assert np.array_equal(whole[:, order], draw(indices=SLOTS[order]))
+    assert not np.array_equal(whole, draw(seed=2))
+    assert not np.array_equal(whole, draw(epoch=1))
+
+
+def test_a_class_without_a_visible_image_is_no_error() -> None:
+    labels = np.array([-1, 7, -1, 7, 2])
+    found = draw(labels, indices=np.arange(5), views=20)
+    assert set(found[:, 4]) == {4}
+    assert set(found[:, 1]) == set(found[:, 3]) == {1, 3}
