@@ -89,8 +89,8 @@ def pretrain(
         overwrite: replace a run that is there.
         root: where datasets lie.
         quiet: say nothing.
-        **flags: the flags of `relatum pretrain`: method, views, batch_size, epochs, seed, preset, init, device, devices,
-            threads, precision, compile, labels, val_fraction, limit_train, side, strict, knn_every.
+        **flags: the flags of `relatum pretrain`: method, views, batch_size, epochs, seed, preset, init, device,
+            devices, threads, precision, compile, labels, val_fraction, limit_train, side, strict, knn_every.
     """
     for name in flags:
         if name not in FLAGS:

@@ -80,7 +80,7 @@ class BatchMaker:
         made = self._views(source_KM.reshape(-1), params)
         labels = None if self.labels is None else torch.from_numpy(self.labels[indices]).to(self.device)
         return Batch(
-            views=made.unflatten(0, (recipe.views.number, len(indices))),
+            views=made.reshape(recipe.views.number, len(indices), *made.shape[1:]),
             params=params,
             indices=torch.from_numpy(indices).to(self.device),
             labels=labels,
@@ -106,7 +106,7 @@ class BatchMaker:
         return made.to(self.device, non_blocking=True)
 
     def _move_images(self) -> torch.Tensor | None:
-        """The dataset in device memory, where it takes less than half of what is free: then no view touches the host."""
+        """The dataset in device memory, if it takes less than half of what is free: no view touches the host."""
         free, _ = torch.cuda.mem_get_info(self.device)
         if self.images.images.nbytes > free // 2:
             return None

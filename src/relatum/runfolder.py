@@ -91,7 +91,7 @@ class MetricsWriter:
         self._file.flush()
 
     def sync(self) -> None:
-        """Force what was written to the disk: called before a checkpoint, so that no checkpoint is ahead of its metrics."""
+        """Force what was written to the disk; done before a checkpoint, so that none is ahead of its metrics."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
