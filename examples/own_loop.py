@@ -22,7 +22,15 @@ def main(steps: int = 20) -> list[float]:
     for step in range(steps):
         chosen = generator.integers(0, len(images), 32)
         params = views.sample(  # K = 8 views of each of 32 images: first the random parameters ...
-            views.POLICIES["relational"], seed=1, epoch=step, indices=chosen, views=8, height=32, width=32, pad=4, side=32
+            views.POLICIES["relational"],
+            seed=1,
+            epoch=step,
+            indices=chosen,
+            views=8,
+            height=32,
+            width=32,
+            pad=4,
+            side=32,
         )
         batch = views.make_views(  # ... then the pixels
             images.images, np.tile(chosen, 8), params, side=32, mean=images.mean, std=images.std

@@ -83,7 +83,9 @@ def test_methods_do_not_know_one_another() -> None:
                 assert node.module.split(".")[2] not in names - {path.stem}, path
 
 
-@pytest.mark.parametrize("module", ["relatum", "relatum.cli", "relatum.config", "relatum.data", "relatum.report", "relatum.paper.command"])
+@pytest.mark.parametrize(
+    "module", ["relatum", "relatum.cli", "relatum.config", "relatum.data", "relatum.report", "relatum.paper.command"]
+)
 def test_light_parts_do_not_import_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
