@@ -141,7 +141,7 @@ class _Job:
         """Run one command, record it, and judge it by its exit code and by what it left."""
         words = [*words, *(["--root", self.root] if self.root else [])]
         log = self.results.log(self.run).with_suffix(".txt")
-        self.say(f"{self.label} {what}")
+        self.say(f"{self.label} {what} (output: {log})")
         started = time.monotonic()
         code, error = self.child.run([*self.command, *words], log)
         seconds = time.monotonic() - started
@@ -155,6 +155,7 @@ class _Job:
             self._failed(what, words, code, error)
             return False
         self.outcome.ran.append(what)
+        self.say(f"{self.label} {what}: done in {seconds:.1f} s")
         return True
 
     def _record(self, what: str, words: Sequence[str], code: int, error: str, seconds: float) -> None:
