@@ -72,6 +72,7 @@ def train(
     earlier = folder.read_record().get("seconds", 0.0)
     if writer:
         _begin(folder, recipe, prepared, trainer.total)
+    fabric.barrier()
     try:
         found = checkpoint.newest(folder.path)
         if found is not None:
