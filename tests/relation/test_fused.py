@@ -4,9 +4,10 @@ LeakyReLU has a kink at 0: where a pre-activation is so small that float32 canno
 .99 |g w| for that one pair and unit, for any float32 implementation. Draws with |y| < 1e-5 somewhere are therefore
 skipped (about 8 in 1,000,000 pre-activations), unless y is 0 exactly, where the sign is certain.
 
-In training two more things are beyond float32, eager or fused, on short lists: a unit whose values over the list differ by
-less than 1 % of |w||u| has lost two of its seven digits before it is normalised, and batch-norm takes from the gradient
-what would only shift or scale a unit, which may be nearly all of it. Draws with a factor above 100 in either are skipped.
+In training two more things are beyond float32, eager or fused, on short lists: a unit whose values over the list differ
+by less than 1 % of |w||u| has lost two of its seven digits before it is normalised, and batch-norm takes from the
+gradient what would only shift or scale a unit, which may be nearly all of it. Draws with a factor above 100 in either
+are skipped (3 to 7 in 100 draws, most of them with four pairs).
 """
 
 import copy
@@ -36,9 +37,21 @@ def draw_head(d, hidden, aggregation, generator, kinds):
         if kinds == "zeros":  # some units are constant: weight 0, with and without a bias
             head.bn1.weight[::2] = 0
             head.bn1.bias[::4] = 0
-        head.bn1.running_mean.copy_(torch.randn(hidden, generator=generator))
-        head.bn1.running_var.copy_(torch.rand(hidden, generator=generator) + 0.5)
     return head
+
+
+def settle(head, z, pairs, generator):
+    """Running statistics near what the features give, as after some training, but not equal to it."""
+    left, right, _ = pairs.tensors()
+    exact, z = copy.deepcopy(head).double(), z.double()
+    with torch.no_grad():
+        hidden = exact.linear1(aggregate(z[left], z[right], head.aggregation))
+        noise, factor = (
+            torch.randn(hidden.shape[1], generator=generator),
+            torch.rand(hidden.shape[1], generator=generator),
+        )
+        head.bn1.running_mean.copy_(hidden.mean(0) + noise * hidden.std(0))
+        head.bn1.running_var.copy_(hidden.var(0) * (factor + 0.5))
 
 
 def draw_pairs(kind, K, M, seed):
@@ -82,37 +95,19 @@ def run(head, z, pairs, dtype, **how):
     return result, torch.autograd.grad(result.loss, [features, *head.parameters()]), head
 
 
-@given(
-    aggregation=st.sampled_from(["cat", "sum", "mean", "max"]),
-    kind=st.sampled_from(["roll", "random", "any"]),
-    kinds=st.sampled_from(["random", "zeros"]),
-    K=st.integers(2, 6),
-    M=st.integers(2, 7),
-    d=st.integers(1, 9),
-    hidden=st.sampled_from([1, 5, 16, 37, 64]),
-    gamma=st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0]),
-    focal=st.booleans(),
-    training=st.booleans(),
-    spread=st.sampled_from([1e-2, 1.0, 30.0]),
-    far=st.booleans(),
-    seed=st.integers(0, 10**6),
-)
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
-def test_value_and_gradients_against_float64(
-    aggregation, kind, kinds, K, M, d, hidden, gamma, focal, training, spread, far, seed
-):
+def check_against_float64(aggregation, kind, kinds, K, M, d, hidden, gamma, focal, training, spread, far, seed):
     generator = torch.Generator().manual_seed(seed)
     head = draw_head(d, hidden, aggregation, generator, kinds).train(training)
     pairs = draw_pairs(kind, K, M, seed)
     mean = 1000 * spread * torch.randn(d, generator=generator).sign() if far else torch.zeros(d)
     z = mean + spread * torch.randn(K * M, d, generator=generator)
+    settle(head, z, pairs, generator)
     exact = copy.deepcopy(head).double()
     assume(smallest_preactivation(exact, z.double(), pairs) > 1e-5)
     how = {"gamma": gamma, "focal": focal}
     expected, gradients, moved = run(exact, z, pairs, torch.float64, backend="reference", **how)
     if training:
         assume(digits_lost(exact, z.double(), pairs, gradients, **how) < 100)
-    assume(expected.loss > 1e-6)  # with an eval-mode head far off its statistics every pair may be certain
     for backend in ("torch", "auto"):
         ours, our_gradients, our_head = run(head, z, pairs, torch.float32, backend=backend, **how)
         assert ours.loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
@@ -124,6 +119,36 @@ def test_value_and_gradients_against_float64(
         for metric, right in zip(ours[1:], expected[1:], strict=True):
             assert not metric.requires_grad
             assert torch.allclose(metric.double(), right.double(), equal_nan=True)
+
+
+DRAWS = {
+    "aggregation": st.sampled_from(["cat", "sum", "mean", "max"]),
+    "kind": st.sampled_from(["roll", "random", "any"]),
+    "kinds": st.sampled_from(["random", "zeros"]),
+    "K": st.integers(2, 6),
+    "M": st.integers(2, 7),
+    "d": st.integers(1, 9),
+    "hidden": st.sampled_from([3, 5, 16, 37, 64]),
+    "gamma": st.sampled_from([0.0, 0.5, 1.0, 2.0, 3.0]),
+    "focal": st.booleans(),
+    "training": st.booleans(),
+    "spread": st.sampled_from([1e-2, 1.0, 30.0]),
+    "far": st.booleans(),
+    "seed": st.integers(0, 10**6),
+}
+
+
+@given(**DRAWS)
+@settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.filter_too_much])
+def test_value_and_gradients_against_float64(**draw):
+    check_against_float64(**draw)
+
+
+@pytest.mark.slow
+@given(**DRAWS)
+@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+def test_value_and_gradients_against_float64_at_length(**draw):
+    check_against_float64(**draw)
 
 
 def both(aggregation="cat", K=8, M=9, d=16, hidden=64, seed=0):
@@ -146,7 +171,9 @@ def test_bits_do_not_depend_on_the_number_of_threads_nor_on_the_call(aggregation
             torch.set_num_threads(threads)
             squares = backend.squares()
             ones = torch.ones(64, dtype=torch.float64)
-            loss, metrics = backend.loss(ones, ones, head.linear2.weight[0].detach(), head.linear2.bias.detach(), 2.0, True)
+            loss, metrics = backend.loss(
+                ones, ones, head.linear2.weight[0].detach(), head.linear2.bias.detach(), 2.0, True
+            )
             x, y = backend.sums()
             rows = backend.k_rows.clone()
             backend.gradients(ones, ones, ones)
@@ -251,7 +278,7 @@ def test_ties_of_max_are_halved_as_torch_does():
 
 
 def test_auto_takes_numba_where_it_serves_and_says_once_when_it_is_missing(monkeypatch):
-    head, z, pairs = both()
+    head, z, _ = both()
     assert choose_backend(head, z) == "numba"
     assert choose_backend(head, z.double()) == "torch"
     assert choose_backend(copy.deepcopy(head).double(), z) == "torch"

@@ -35,7 +35,9 @@ def test_value_and_gradients_equal_the_obvious_twin(name, pairs, monkeypatch):
             ours.bn1.reset_running_stats()
         result = pair_loss(ours, z, pairs, backend=backend)
         assert result.loss.item() == pytest.approx(expected.item(), rel=1e-12)
-        for gradient, right in zip(torch.autograd.grad(result.loss, [z, *ours.parameters()]), expected_gradients, strict=True):
+        for gradient, right in zip(
+            torch.autograd.grad(result.loss, [z, *ours.parameters()]), expected_gradients, strict=True
+        ):
             assert torch.allclose(gradient, right, rtol=1e-9, atol=1e-15)
         correct = (logits > 0) == (t > 0.5)
         assert result.positive_accuracy.item() == pytest.approx(correct[t > 0.5].double().mean().item())

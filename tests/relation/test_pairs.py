@@ -46,13 +46,18 @@ def test_count_targets_and_no_image_meets_itself_as_a_negative(K, M, key, labell
         if labels is not None:
             known = np.array(labels)
             clash = (known[pairs.left % M] == known[pairs.right % M]) & (known[pairs.left % M] >= 0) & ~pairs.positives
-            hopeless = np.array([all(known[n] >= 0 and known[n] == x for i, x in enumerate(labels) if i != n) for n in range(M)])
+            hopeless = np.array(
+                [all(known[n] >= 0 and known[n] == x for i, x in enumerate(labels) if i != n) for n in range(M)]
+            )
             assert np.array_equal(clash, hopeless[pairs.left % M] & ~pairs.positives)
 
 
 def test_rolled_pairs_are_made_once_and_labels_without_classes_change_nothing():
     assert roll_pairs(4, 6) is roll_pairs(4, 6)
-    for ours, again in ((roll_pairs(4, 6), roll_pairs(4, 6, [-1] * 6)), (random_pairs(4, 6, 9), random_pairs(4, 6, 9, [-1] * 6))):
+    for ours, again in (
+        (roll_pairs(4, 6), roll_pairs(4, 6, [-1] * 6)),
+        (random_pairs(4, 6, 9), random_pairs(4, 6, 9, [-1] * 6)),
+    ):
         assert np.array_equal(ours.right, again.right)
 
 
@@ -76,7 +81,9 @@ def test_random_partners_are_uniform_and_a_function_of_the_key():
     assert chi2 < 37.7  # 15 degrees of freedom: exceeded once in 1,000 keys by a fair draw
 
 
-@pytest.mark.parametrize(("K", "M", "word"), [(4, 1, "negatives"), (1, 4, "views"), (0, 4, "views"), (4, 0, "negatives")])
+@pytest.mark.parametrize(
+    ("K", "M", "word"), [(4, 1, "negatives"), (1, 4, "views"), (0, 4, "views"), (4, 0, "negatives")]
+)
 def test_too_few_views_or_images_are_refused(K, M, word):
     for make in (roll_pairs, lambda K, M: random_pairs(K, M, 1)):
         with pytest.raises(ValueError, match=word):
@@ -85,7 +92,13 @@ def test_too_few_views_or_images_are_refused(K, M, word):
 
 @pytest.mark.parametrize(
     ("left", "right", "targets"),
-    [([0, 5], [1, 2], [1, 0]), ([0, -1], [1, 2], [1, 0]), ([0], [1, 2], [1, 0]), ([], [], []), ([0, 1], [1, 2], [1, 0.5])],
+    [
+        ([0, 5], [1, 2], [1, 0]),
+        ([0, -1], [1, 2], [1, 0]),
+        ([0], [1, 2], [1, 0]),
+        ([], [], []),
+        ([0, 1], [1, 2], [1, 0.5]),
+    ],
 )
 def test_a_bad_list_is_refused(left, right, targets):
     with pytest.raises(ValueError, match=r"pair|vectors|targets"):

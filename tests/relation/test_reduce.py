@@ -58,7 +58,9 @@ def single_process(head, lists, features, dtype):
 
 
 @pytest.mark.parametrize("aggregation", ["cat", "sum", "mean", "max"])
-@pytest.mark.parametrize(("backend", "dtype", "tolerance"), [("torch", torch.float64, 1e-9), ("auto", torch.float32, 1e-4)])
+@pytest.mark.parametrize(
+    ("backend", "dtype", "tolerance"), [("torch", torch.float64, 1e-9), ("auto", torch.float32, 1e-4)]
+)
 def test_two_ranks_equal_one_process(aggregation, backend, dtype, tolerance):
     head, lists, features = inputs(aggregation)
     expected, gradients, moved = single_process(head, lists, features, torch.float64)
