@@ -40,9 +40,8 @@ class EpochContext:
 class Objective(nn.Module):
     """Base class of all methods.
 
-    Subclasses are built as `cls(backbone, num_features, num_classes=..., num_images=..., **options)`, where the
-    options are those of the method's row in `registry.METHODS`; anything that a method does not need is swallowed by
-    `**unused`.
+    Subclasses are built as `cls(backbone, num_features, num_classes=..., num_images=..., **options)`, where the options
+    are those of the method's row in `registry.METHODS`; what a method does not need is swallowed by `**unused`.
     """
 
     backbone: nn.Module
