@@ -1,10 +1,11 @@
 """Sixteen float32 at a time, for numba: a vector type with arithmetic, and loads and stores from flat arrays.
 
 numba leaves vectorisation to LLVM's loop analysis, which gives up, or adds checks that cost more than they save, on the
-short rows of a 32 x 32 view (measured: 42 against 6 ns for a row's vertical blend, 81 against 10 ns for its horizontal one). Here
-a vector is a vector from the start. It is plain LLVM: one AVX-512 register, two of AVX2 or four of NEON. Only
-`pick_pairs` uses an instruction of one family, where the machine has it.
+short rows of a 32 x 32 view (measured: 42 against 6 ns for a row's vertical blend, 81 against 10 ns for its horizontal
+one). Here a vector is a vector from the start. It is plain LLVM: one AVX-512 register, two of AVX2 or four of NEON.
+Only `pick_pairs` uses an instruction of one family, where the machine has it.
 """
+# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ def _arithmetic(symbol: Any, name: str) -> None:
     both = _binary(name)
 
     @overload(symbol, inline="always")
-    def vectors(a, b):  # type: ignore[no-untyped-def]  # numba wants the lambda's signature to the letter
+    def vectors(a, b):  # numba wants the lambda's signature to the letter
         if isinstance(a, LanesType) and isinstance(b, LanesType):
             return lambda a, b: both(a, b)
         if isinstance(a, LanesType) and isinstance(b, types.Number):
@@ -204,7 +205,14 @@ def load_pixels(typing: Any, array: Any, index: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         parts = [
-            _read(context, builder, signature.args[0], args[0], builder.add(args[1], ir.Constant(args[1].type, offset)), _BYTES)
+            _read(
+                context,
+                builder,
+                signature.args[0],
+                args[0],
+                builder.add(args[1], ir.Constant(args[1].type, offset)),
+                _BYTES,
+            )
             for offset in (0, LANES, 2 * LANES)
         ]
         front = builder.shuffle_vector(parts[0], parts[1], _mask(range(2 * LANES)))
@@ -234,4 +242,3 @@ def store_pixels(typing: Any, array: Any, index: Any, red: Any, green: Any, blue
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes_type, lanes_type, lanes_type), codegen
-
