@@ -100,6 +100,8 @@ def make_objective(prepared: Prepared, own: nn.Module | None = None) -> Objectiv
     """The recipe's objective with its weights drawn from the seed, or taken from `init`."""
     recipe, images = prepared.recipe, prepared.images
     backbone = own if own is not None else backbones.build(recipe.backbone.name, seed=recipe.seed)
+    if recipe.run.kernels == "numba" and recipe.run.precision == "32":
+        backbones.attach_fused(backbone)
     if recipe.init:
         checkpoint.load_state(backbone, checkpoint.read_backbone(recipe.init)[0], recipe.init)
     with backbones.seeded(recipe.seed, 1):
