@@ -207,7 +207,8 @@ def save_tsne(
 def load(path: str | Path) -> Arrays:
     """All arrays of an artifact, or a `RelatumError` that says why it cannot be read."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because numpy leaves a file open that begins like a zip and is none.
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, AttributeError) as error:
         raise RelatumError(f"{Path(path).name} cannot be read: {error or type(error).__name__}") from None

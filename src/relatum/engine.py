@@ -136,7 +136,7 @@ class Trainer:
         return loss.detach(), values
 
     def _stance(self, batch: Batch) -> Any:
-        """A short last batch runs eagerly: compiled code depends only on the full shape, and so do a resumed run's bits."""
+        """A short last batch runs eagerly: compiled code depends on the full shape alone, and so do resumed bits."""
         full = -(-self.recipe.train.batch_size // self.maker.world)
         if self.recipe.run.compile == "on" and batch.views.shape[1] != full:
             return torch.compiler.set_stance("force_eager")
@@ -162,7 +162,9 @@ class Trainer:
                 metrics.write(row)
             self.display.update(step, row)
             if not torch.isfinite(loss):
-                raise RelatumError(f"the loss is {row['loss']} at step {step}; a smaller train.lr or a clip_norm may help.")
+                raise RelatumError(
+                    f"the loss is {row['loss']} at step {step}; a smaller train.lr or a clip_norm may help."
+                )
         due = recipe.checkpoint.every_steps and step % recipe.checkpoint.every_steps == 0
         late = time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
         milestone = any(step == -(-self.total * percent // 100) for percent in MILESTONES)
@@ -192,7 +194,7 @@ class Trainer:
         return numbers
 
     def finish(self) -> None:
-        """Write the weights: the head first and the backbone last, because its presence says that the run is finished."""
+        """Write the weights: the head first and the backbone last, whose presence says that the run is finished."""
         if not self.fabric.is_global_zero:
             return
         head = self.objective.head_state()

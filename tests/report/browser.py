@@ -19,9 +19,18 @@ CHROMIUM = next(
 )
 DRIVER = shutil.which("chromedriver")
 FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "about:blank",
-)  # fmt: skip
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--hide-scrollbars",
+    "about:blank",
+)
 
 
 class Browser:
@@ -129,11 +138,11 @@ class Browser:
         self._call("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
     def console(self) -> list[str]:
-        """Errors and warnings of the console since the last call."""
+        """Errors of the console since the last call."""
         return [
             entry["message"]
             for entry in self._call("POST", "/se/log", {"type": "browser"})
-            if entry["level"] in ("SEVERE", "WARNING")
+            if entry["level"] == "SEVERE"
         ]
 
     def requests(self) -> list[str]:

@@ -121,6 +121,7 @@ class _FusedHead(torch.autograd.Function):
             if bn.training:
                 update_running(bn, mean, variance, count)
         else:
+            assert bn.running_mean is not None
             assert bn.running_var is not None
             variance = bn.running_var.to(wide)
             backend.start(bn.running_mean.to(wide) - fixed)

@@ -44,8 +44,9 @@ def series(
     if len(x) == 0:
         return None
     parts = np.array_split(np.arange(len(x)), min(BINS, len(x)))
-    reduced = [np.array([f(v[p]) for p in parts]) for f, v in ((np.mean, x), (np.mean, y), (np.min, y), (np.max, y))]
-    return Series(name, colour, *reduced, end=float(x[-1]), dashed=dashed)
+    means = [np.array([values[part].mean() for part in parts]) for values in (x, y)]
+    low, high = np.array([y[part].min() for part in parts]), np.array([y[part].max() for part in parts])
+    return Series(name, colour, means[0], means[1], low, high, float(x[-1]), dashed)
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:

@@ -44,7 +44,7 @@ def escape(child: Child) -> str:
 
 
 def el(tag: str, *children: Child, **attributes: Any) -> Html:
-    """An element. `aria_label` is aria-label, `class_` class; None and False leave an attribute out, True leaves it bare."""
+    """An element. `class_` is class, `aria_label` aria-label; None and False leave it out, True leaves it bare."""
     text = [tag]
     for name, value in attributes.items():
         if value is None or value is False:

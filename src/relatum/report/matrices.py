@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +14,11 @@ from PIL import Image
 from relatum.report.markup import Html, el, name_of
 from relatum.report.page import Page, note, section, side_by_side
 from relatum.report.runfolder import Run, Table
-from relatum.report.words import data_title
+from relatum.report.words import data_title, number
 
 DEPTHS = (10, 100, 1000)
 MOST_NUMBERS = 25  # classes up to which a matrix is a table with numbers; beyond, a picture and the worst errors
+MOST_DRAWN = 200  # and beyond, only the worst errors: three matrices of 1,000 × 1,000 would be 8 MB
 WORST = 15
 
 
@@ -38,86 +41,59 @@ def errors(page: Page) -> Html:
 
 def _why_no_matrix(run: Run) -> str:
     if run.unlabelled or any(e["protocol"] == "retrieval" for e in run.evaluations):
-        return "No class × class matrix: there are no labels to compare by."
+        return "No class × class matrix: without labels there are no classes to count."
     return "No class × class matrix yet: `relatum evaluate retrieval RUN --data DATA` measures it on labelled images."
 
 
 def _matrices(page: Page, run: Run, evaluation: Table) -> Html | None:
     """One matrix per depth (top 10, 100, 1000) with buttons to switch; all of them are in the page and in print."""
     details = evaluation["details"]
-    classes = [str(name) for name in details.get("classes", []) or run.info.get("classes") or []]
-    made = []
-    for depth, matrix in _found(details):
-        if len(classes) != len(matrix):
-            classes = [str(i) for i in range(len(matrix))]
-        accuracy = details.get(f"top{depth}")
-        accuracy = accuracy.get("accuracy") if isinstance(accuracy, dict) else accuracy
-        shown = _table(matrix, classes) if len(matrix) <= MOST_NUMBERS else _large(page, matrix, classes)
-        made.append((depth, accuracy, shown))
-    if not made:
+    found = _found(run, details)
+    if not found:
         return None
-    name = f"m{len(page.data['matrices'])}-{page.runs.index(run)}-{evaluation['file']}"
-    ident = "".join(c if c.isalnum() else "-" for c in name)
-    tabs, sheets = [], []
-    for i, (depth, accuracy, shown) in enumerate(made):
-        word = f"Top {depth:,}" + (f": {accuracy:.1f} %" if isinstance(accuracy, int | float) else "")
-        tabs.append(
-            el(
-                "button",
-                word,
-                type="button",
-                role="tab",
-                id=f"{ident}-t{i}",
-                aria_controls=f"{ident}-p{i}",
-                aria_selected="true" if i == 0 else "false",
-                tabindex="0" if i == 0 else "-1",
-            )
-        )
-        sheets.append(
-            el(
-                "div",
-                el("h4", word, class_="print-only"),
-                shown,
-                role="tabpanel",
-                id=f"{ident}-p{i}",
-                aria_labelledby=f"{ident}-t{i}",
-                class_="tabpanel",
-            )
-        )
+    names = details.get("classes")
+    classes = [str(name) for name in names] if isinstance(names, list) else []
+    if len(classes) != len(found[0][1]):
+        classes = [str(i) for i in range(len(found[0][1]))]
     where = f"{evaluation.get('dataset', '')}-{evaluation.get('split', '')}"
+    ident = f"matrix-{page.runs.index(run)}-{run.evaluations.index(evaluation)}"
+    tabs, sheets = [], []
+    for i, (depth, matrix) in enumerate(found):
+        accuracy = details.get(f"top{depth}")
+        word = f"Top {depth:,}" + (f": {accuracy:.1f} %" if number(accuracy) else "")
+        first = {"aria_selected": "true", "tabindex": "0"} if i == 0 else {"aria_selected": "false", "tabindex": "-1"}
+        tab = {"type": "button", "role": "tab", "id": f"{ident}-t{i}", "aria_controls": f"{ident}-p{i}", **first}
+        tabs.append(el("button", word, **tab))
+        panel = {"role": "tabpanel", "id": f"{ident}-p{i}", "aria_labelledby": f"{ident}-t{i}", "class_": "tabpanel"}
+        sheets.append(el("div", el("h4", word, class_="print-only"), _drawn(page, matrix, classes), **panel))
     bar = el("div", tabs, role="tablist", aria_label="How many images are retrieved", class_="tabs")
     return el("article", page.run_heading(run, el("bdi", data_title(where))), bar, sheets, class_="panel")
 
 
-def _found(details: Table) -> list[tuple[int, NDArray[np.float64]]]:
-    """Depths and matrices in percent per row, wherever the result file keeps them."""
-    result = []
-    kept = details.get("matrices", {}) if isinstance(details.get("matrices"), dict) else {}
+def _found(run: Run, details: Table) -> list[tuple[int, NDArray[np.float64]]]:
+    """Depths and matrices in percent per row, from the result file or from the file that it names."""
+    kept: Any = details.get("matrices")
+    if not isinstance(kept, dict) and details.get("matrices_file"):
+        kept = run.load(run.folder / "artifacts" / Path(str(details["matrices_file"])).name)
+    result: list[tuple[int, NDArray[np.float64]]] = []
     for depth in DEPTHS:
-        entry = details.get(f"top{depth}")
-        inner = entry.get("matrix") if isinstance(entry, dict) else None
-        raw = next(
-            (
-                m
-                for m in (
-                    kept.get(f"top{depth}"),
-                    kept.get(str(depth)),
-                    details.get(f"matrix{depth}"),
-                    details.get(f"top{depth}_matrix"),
-                    inner,
-                )
-                if m is not None
-            ),
-            None,
-        )
         try:
-            matrix = np.asarray(raw, np.float64)
+            matrix = np.asarray((kept or {}).get(f"top{depth}"), np.float64)
         except (TypeError, ValueError):
             continue
         if matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1] >= 2 and np.isfinite(matrix).all():
             sums = matrix.sum(axis=1, keepdims=True)
             result.append((depth, 100 * np.divide(matrix, sums, out=np.zeros_like(matrix), where=sums > 0)))
-    return result
+    return [(depth, matrix) for depth, matrix in result if matrix.shape == result[0][1].shape]
+
+
+def _drawn(page: Page, matrix: NDArray[np.float64], classes: list[str]) -> Html:
+    if len(matrix) <= MOST_NUMBERS:
+        return _table(matrix, classes)
+    if len(matrix) <= MOST_DRAWN:
+        return _large(page, matrix, classes)
+    words = f"{len(matrix):,} × {len(matrix):,} classes are too many to draw; these are the largest errors."
+    return el("div", note(page, None, words), _worst(matrix, classes, 2 * WORST))
 
 
 def _table(matrix: NDArray[np.float64], classes: list[str]) -> Html:
@@ -154,32 +130,12 @@ def _large(page: Page, matrix: NDArray[np.float64], classes: list[str]) -> Html:
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, "PNG")
     uri = "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-    number = len(page.data["matrices"])
+    place = len(page.data["matrices"])
     page.data["matrices"].append({"classes": classes, "values": [[round(float(v), 2) for v in row] for row in matrix]})
-    image = el(
-        "img",
-        src=uri,
-        alt=f"Heat map of {n} × {n} classes; the largest errors are in the table beside it",
-        class_="heat pixels",
-        data_matrix=str(number),
-        width=n,
-        height=n,
-    )
-    return el(
-        "div",
-        el(
-            "figure",
-            image,
-            el(
-                "figcaption",
-                "Rows: query; columns: found. Point at a cell to read it.",
-                class_="readout",
-                aria_live="off",
-            ),
-        ),
-        _worst(matrix, classes, WORST),
-        class_="large-matrix",
-    )
+    alt = f"Heat map of {n} × {n} classes; the largest errors are in the table beside it"
+    image = el("img", src=uri, alt=alt, class_="heat pixels", data_matrix=str(place), width=n, height=n)
+    caption = el("figcaption", "Rows: query; columns: found. Point at a cell to read it.", class_="readout")
+    return el("div", el("figure", image, caption), _worst(matrix, classes, WORST), class_="large-matrix")
 
 
 def _worst(matrix: NDArray[np.float64], classes: list[str], most: int) -> Html:

@@ -1,4 +1,4 @@
-"""What the learner saw and what it was asked: sheets of views, and pairs that its relation head is sure of or confused by."""
+"""What the learner saw and what it was asked: sheets of views, and pairs that are clear or confusing to its head."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _why_no_pairs(run: Run) -> str:
     method = run.setting("method")
     if method is not None and method != "relational":
         return "No pairs: only relational reasoning has a head that scores them."
-    return "No pairs: this run kept none; artifacts/pairs.npz, written when training finishes, is missing or cannot be read."
+    return "No pairs: artifacts/pairs.npz, which is written when training finishes, is missing or cannot be read."
 
 
 def _pair_panel(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:

@@ -91,7 +91,8 @@ class Run:
     def artifact_files(self, protocol: str) -> list[Path]:
         """Artifacts of a protocol, in the order of their names: `views.npz`, `tsne-*.npz`."""
         folder = self.folder / "artifacts"
-        return sorted({*folder.glob(f"{protocol}.npz"), *folder.glob(f"{protocol}-*.npz")})
+        found = {*folder.glob(f"{protocol}.npz"), *folder.glob(f"{protocol}-*.npz")}
+        return sorted(path for path in found if not path.stem.endswith("-matrices"))
 
     def load(self, path: Path, *needed: str) -> artifacts.Arrays | None:
         """An artifact's arrays, or None and a note where it cannot be used."""

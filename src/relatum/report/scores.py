@@ -28,7 +28,7 @@ class Bar:
 
 
 def headline(run: Run) -> Table | None:
-    """The evaluation that stands for a run: of the data it was trained on where there is one, the test split, untagged."""
+    """The evaluation that stands for a run: of the data it was trained on if there is one, on test images, untagged."""
     own = [e for e in run.evaluations if number(e.get("accuracy")) and _is_own(run, e)]
     order = {name: i for i, name in enumerate(PREFERENCE)}
 
@@ -199,5 +199,5 @@ def why_none(run: Run) -> str:
     if run.evaluations and not any(number(e.get("accuracy")) for e in run.evaluations):
         return "No accuracy: no evaluation of this run has one. Look at the map and the nearest images instead."
     if run.unlabelled:
-        return "No accuracy: these images have no labels to measure one by. Look at the map and the nearest images instead."
+        return "No accuracy: these images have no labels. Look at the map and the nearest images instead."
     return "No accuracy yet: this run has not been evaluated. `relatum evaluate linear RUN --data DATA` gives one."

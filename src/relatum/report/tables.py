@@ -23,7 +23,7 @@ def evaluations(page: Page) -> Html:
                 note(
                     page,
                     run,
-                    "No evaluations: this run has no result file yet. `relatum evaluate linear RUN --data DATA` writes one.",
+                    "No evaluations: there is no result file. `relatum evaluate linear RUN --data DATA` writes one.",
                 )
             )
         rows += [_row(page, run, e) for e in sorted(run.evaluations, key=_rank)]

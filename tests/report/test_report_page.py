@@ -1,0 +1,359 @@
+"""The page as a document: well-formed, self-contained, escaped, and clear about what there is not."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runmaker import CLASSES, HOSTILE, RunMaker, blobs
+
+from relatum import __version__
+from relatum.errors import InputError
+from relatum.report import build
+from relatum.report.markup import VOID
+
+SECTIONS = ("overview", "map", "retrieval", "errors", "training", "views", "pairs", "evaluations", "recipe")
+MakeRun = Callable[..., RunMaker]
+
+
+class Document(HTMLParser):
+    """Parses a page strictly: every element is closed in order; keeps attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "script":
+            self.scripts.append(data)
+        elif self.open and self.open[-1] != "style":
+            self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.scripts[0])
+
+
+def page_of(runs: list[Path], out: Path) -> tuple[str, Document]:
+    text = build(runs, out).read_text("utf-8")
+    return text, Document(text)
+
+
+@pytest.fixture
+def full(make_run: MakeRun) -> Path:
+    return make_run("full").full(blobs(400), np.arange(400) % 10)
+
+
+def test_a_full_run_has_every_section(full: Path, tmp_path: Path) -> None:
+    text, page = page_of([full], tmp_path / "report.html")
+    ids = [a["id"] for a in page.all("section")]
+    assert ids == list(SECTIONS)
+    assert [a["href"] for a in page.all("a") if a.get("href", "#main") != "#main"] == [f"#{name}" for name in SECTIONS]
+    assert "61.03" in page.text
+    assert "Relational reasoning with Conv-4 on CIFAR-10, 32 views of each image, 200 epochs" in page.text
+    assert len(page.data["maps"]) == 1
+    assert len(page.data["charts"]) == 3  # loss, accuracy on pairs, speed
+    assert text.count('class="matrix"') == 3
+    assert "168" not in page.data["maps"][0]["classes"]
+    assert page.data["maps"][0]["classes"] == list(CLASSES)
+    assert page.data["maps"][0]["superNames"] == ["animals", "vehicles"]
+
+
+def test_nothing_is_loaded_from_anywhere(full: Path, tmp_path: Path) -> None:
+    text, page = page_of([full], tmp_path / "report.html")
+    assert not re.search(r"https?:", text)
+    assert "@import" not in text
+    sources = [
+        a.get(name) for _, a in page.elements for name in ("src", "href", "srcset", "action", "data") if a.get(name)
+    ]
+    assert sources
+    assert all(re.match(r"data:image/(webp|jpeg|png);base64,|data:,$|#", str(source)) for source in sources)
+    policy = next(a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert str(policy).startswith("default-src 'none'; img-src data:;")
+    assert "script-src 'sha256-" in str(policy)
+
+
+def test_the_same_folder_gives_the_same_bytes(full: Path, tmp_path: Path) -> None:
+    assert build([full], tmp_path / "a.html").read_bytes() == build([full], tmp_path / "b.html").read_bytes()
+
+
+def test_every_image_has_a_text_and_ids_are_unique(full: Path, tmp_path: Path) -> None:
+    _, page = page_of([full], tmp_path / "report.html")
+    assert all("alt" in a for a in page.all("img"))
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    targets = {
+        a[name]
+        for _, a in page.elements
+        for name in ("aria-controls", "aria-labelledby", "aria-describedby")
+        if name in a
+    }
+    assert targets
+    assert targets <= set(ids)
+    levels = [int(tag[1]) for tag, _ in page.elements if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+
+
+def test_no_torch(full: Path, tmp_path: Path) -> None:
+    import subprocess
+
+    code = (
+        "import sys; from relatum.report import build; build(sys.argv[1:2], sys.argv[2]); "
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(full), str(tmp_path / "r.html")], check=True)
+
+
+def test_hostile_names_are_only_text(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("<b>bold run</b>", dataset="cifar10")
+    names = [*HOSTILE, *(f"{i}.png" for i in range(200))][:200]
+    classes = [f"<script>alert({i})</script>" for i in range(10)]
+    run.full(blobs(200), np.arange(200) % 10, names=names, classes=classes)
+    run.views(blobs(200), names=names[:6])
+    run.info(
+        skipped=[{"path": name, "reason": "<i>no</i>"} for name in HOSTILE[:-1]], machine="<u>cpu</u>", command="<s>"
+    )
+    run.evaluation("knn", dataset="</td><td>", split="<x>", accuracy=1.0, settings={"<k>": "<v>"})
+    text, page = page_of([run.folder], tmp_path / "report.html")
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"b>bold", "svg/onload", "u", "s", "x"}
+    assert len(page.all("script")) == 2
+    assert all(not name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert "<img src=x onerror=alert(1)>.png" in page.text
+    assert "<script>alert(3)</script>" in page.text
+    assert page.data["maps"][0]["names"][1] == HOSTILE[1]
+    data = text.split('id="data">', 1)[1].split("</script>", 1)[0]
+    assert not set(data) & set("<>&\u2028\u2029")
+    assert data.isascii()
+    for mark in ("\u202e", "\u2028", "\x07", "\udcff"):
+        assert mark not in page.text
+
+
+def test_unlabelled_folder(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("photos", dataset="photos")
+    names = [f"2019/IMG_{i:04d}.jpg" for i in range(120)]
+    run.full(blobs(120), None, names=names)
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "No accuracy: these images have no labels" in page.text
+    assert "No class × class matrix: without labels" in page.text
+    assert "no colours of classes, file names instead" in page.text
+    assert "no labels, so no hits and misses" in page.text
+    assert "2019/IMG_" in page.text
+    assert page.data["maps"][0]["classes"] == []
+    assert page.data["maps"][0]["names"] == names
+    classes = " ".join(str(a.get("class")) for a in page.all("img"))
+    assert "hit" not in classes
+    assert "miss" not in classes
+
+
+def test_interrupted_run_of_another_version_with_corrupt_files(make_run: MakeRun, tmp_path: Path) -> None:
+    run = (
+        make_run("broken")
+        .recipe(version="0.0.1")
+        .info(status="interrupted", steps=1200, total_steps=5000, version="0.0.1")
+    )
+    run.metrics(steps=1200, logged=50, extra='{"step": 1201, "loss": 0.1\nnot json\n[1, 2]\n{"loss": 3}\n\n')
+    (run.folder / "evaluations").mkdir()
+    (run.folder / "evaluations" / "linear-cifar10-test.json").write_text('{"accuracy": 61.', "utf-8")
+    (run.folder / "evaluations" / "knn-cifar10-test.json").write_text("[1]", "utf-8")
+    (run.folder / "artifacts").mkdir()
+    (run.folder / "artifacts" / "tsne-cifar10-test.npz").write_bytes(b"not a zip")
+    np.savez(run.folder / "artifacts" / "views.npz", views=np.zeros(3))
+    np.savez(run.folder / "artifacts" / "pairs.npz", left=np.array([{"a": 1}], dtype=object))
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    for words in (
+        "Training was interrupted at step 1,200 of 5,000",
+        f"made by relatum 0.0.1 and this page by {__version__}",
+        "4 lines of metrics.jsonl could not be read",
+        "evaluations/linear-cifar10-test.json cannot be read",
+        "evaluations/knn-cifar10-test.json is not a JSON object",
+        "artifacts/tsne-cifar10-test.npz cannot be read",
+        "artifacts/views.npz has no originals",
+        "artifacts/pairs.npz cannot be read",
+        "No accuracy yet: this run has not been evaluated",
+        "No map yet",
+        "No nearest images yet",
+        "No class × class matrix yet",
+        "No sheet of views",
+        "No pairs",
+        "No evaluations",
+    ):
+        assert words in page.text
+    assert len(page.data["charts"]) == 3
+
+
+@pytest.mark.parametrize("part", ["recipe.toml", "run.json", "metrics.jsonl", "evaluations", "artifacts"])
+def test_any_single_part_is_enough(part: str, make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run()
+    path = run.folder / part
+    path.mkdir() if "." not in part else path.write_text("\x00 not what it should be", "utf-8")
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert [a["id"] for a in page.all("section")] == list(SECTIONS)
+    assert "No map yet" in page.text
+
+
+def test_a_failed_run_says_so(make_run: MakeRun, tmp_path: Path) -> None:
+    run = (
+        make_run()
+        .recipe()
+        .info(status="failed", steps=7)
+        .metrics(steps=7, logged=3, extra='{"step": 8, "loss": NaN}\n')
+    )
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "Training failed at step 7" in page.text
+    assert "The loss was not a finite number at 1 logged step" in page.text
+
+
+def test_several_runs_side_by_side(make_run: MakeRun, tmp_path: Path) -> None:
+    images, labels = blobs(300), np.arange(300) % 10
+    ours = make_run("ours").full(images, labels)
+    theirs = make_run("simclr", method="simclr", seed=1).full(images, labels)
+    bound = (
+        make_run("bound", method="supervised").recipe(views=1).info().metrics().evaluation("classifier", accuracy=80.5)
+    )
+    text, page = page_of([ours, theirs, bound.folder], tmp_path / "report.html")
+    assert "3 runs" in page.text
+    for value in ("61.03", "62.03", "80.50"):
+        assert value in page.text
+    assert [line["name"] for line in page.data["charts"][0]["lines"]] == ["ours", "simclr", "bound"]
+    assert [m["title"] for m in page.data["maps"]] == ["ours: cifar10-test", "simclr: cifar10-test"]
+    # The images of both maps are the same: the atlas holds them once.
+    tiles = [m["tiles"] for m in page.data["maps"]]
+    assert tiles[0] == tiles[1]
+    assert "bound: No map yet" in page.text
+    assert 'class="differs"' in text
+
+
+def test_runs_of_the_same_name_are_told_apart(make_run: MakeRun, tmp_path: Path) -> None:
+    folders = [make_run(f"{parent}/run").recipe().info().folder for parent in ("a", "b")]
+    _, page = page_of([*folders, folders[0]], tmp_path / "report.html")
+    assert "2 runs" in page.text
+    assert "a/run, b/run" in page.text
+
+
+def test_paper_and_measured_references(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run().recipe().info().evaluation("linear", accuracy=61.0)
+    run.evaluation("linear", tag="random", accuracy=33.3, pretrain={"method": "random", "backbone": "conv4"})
+    asked = []
+
+    def paper(condition: Any) -> tuple[float, float | None] | None:
+        asked.append(dict(condition))
+        return {"relational": (61.03, 0.23), "supervised": (80.46, None)}.get(condition["method"])
+
+    out = build([run.folder], tmp_path / "report.html", paper=paper)
+    page = Document(out.read_text("utf-8"))
+    rows = [
+        re.sub(r"\s+", " ", row)
+        for row in re.findall(r'<li class="(?:run|reference|paper)">.*?</li>', out.read_text("utf-8"))
+    ]
+    plain = [Document(row).text for row in rows]
+    assert plain == [
+        "Supervised in the paper80.46",
+        "Relational reasoning in the paper61.03 ± 0.23",
+        "This run61.00",
+        "Random weights measured here33.30",
+        "Chance 10 classes10.00",
+    ]
+    own = {"protocol": "linear", "dataset": "cifar10", "split": "test", "method": "relational", "backbone": "conv4"}
+    assert {**own, "pretrain": "cifar10"} in asked
+    assert "Random weights" in page.text
+
+
+def test_the_paper_of_the_package(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(backbone="resnet32").recipe(epochs=10, views=8).info().evaluation("linear", accuracy=50.0)
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "Relational reasoning in the paper, 200 epochs, K = 32" in page.text
+    assert "74.99 ± 0.07" in page.text  # linear evaluation, CIFAR-10, ResNet-32
+
+
+def test_missing_references_are_said(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(dataset="photos").recipe().info().evaluation("linear", accuracy=61.0)
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "No result for supervised training or random weights to compare with" in page.text
+
+
+def test_random_weights_and_other_methods_are_not_blamed(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(method="random").recipe(epochs=0, views=1).info()
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "random weights are not trained" in page.text
+    assert "random weights have seen no image" in page.text
+    assert "only relational reasoning has a head that scores them" in page.text
+
+
+def test_many_classes_are_drawn_and_the_worst_named(make_run: MakeRun, tmp_path: Path) -> None:
+    classes = [f"class-{i}" for i in range(40)]
+    run = make_run(dataset="cifar100").recipe().info(classes=classes).matrices(40, classes)
+    text, page = page_of([run.folder], tmp_path / "report.html")
+    assert len(page.data["matrices"]) == 3
+    assert text.count('class="heat pixels"') == 3
+    assert page.text.count("Largest errors") == 3
+    values = np.array(page.data["matrices"][0]["values"])
+    np.testing.assert_allclose(values.sum(axis=1), 100, atol=0.3)
+
+
+def test_a_thousand_classes_come_from_a_file(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(dataset="slimagenet").recipe().info()
+    matrix = np.eye(300) * 60
+    matrix[3, 4] = 40
+    (run.folder / "artifacts").mkdir()
+    np.savez_compressed(run.folder / "artifacts" / "retrieval-slimagenet-test-matrices.npz", top10=matrix)
+    details = {
+        "top10": 60.0,
+        "matrices_file": "artifacts/retrieval-slimagenet-test-matrices.npz",
+        "classes": [f"n{i}" for i in range(300)],
+    }
+    run.evaluation("retrieval", accuracy=60.0, details=details)
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "300 × 300 classes are too many to draw" in page.text
+    assert re.search(r"n3\s*n4\s*40\.0\s*60\.0", page.text)
+    assert "No nearest images yet" in page.text
+
+
+def test_skipped_files_are_listed(make_run: MakeRun, tmp_path: Path) -> None:
+    found = [{"path": f"bad-{i}.jpg", "reason": "truncated"} for i in range(600)]
+    run = make_run().recipe().info(skipped=found)
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "600 files" in page.text
+    assert "bad-499.jpg" in page.text
+    assert "bad-500.jpg" not in page.text
+    assert "… and 100 more" in page.text
+
+
+def test_bad_input_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
+    with pytest.raises(InputError, match="no run to report on"):
+        build([], tmp_path / "r.html")
+    with pytest.raises(InputError, match="no run at"):
+        build([tmp_path / "nowhere"], tmp_path / "r.html")
+    with pytest.raises(InputError, match="is not a run folder"):
+        build([make_run().folder], tmp_path / "r.html")
+    run = make_run("ok").recipe().folder
+    with pytest.raises(InputError, match="is a folder"):
+        build([run], tmp_path)
+    with pytest.raises(InputError, match="cannot write"):
+        build([run], run / "recipe.toml" / "r.html")
