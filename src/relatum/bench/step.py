@@ -48,7 +48,7 @@ def measure(
     side: int | None = None,
     repeats: int = 3,
     steps: int = 6,
-    compile: str = "on",
+    compile: str = "auto",
     plain: bool = True,
     root: str | Path | None = None,
 ) -> dict[str, Any]:
