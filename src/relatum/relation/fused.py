@@ -156,7 +156,7 @@ class _FusedHead(torch.autograd.Function):
         d_bias = scale * w * y + constant * num_pairs
         if local_excess is not None:
             d_bias += by_h * local_excess * num_pairs
-        d_weight = d_weight.to(d_bias.dtype) + torch.outer(d_bias, input_centre)
+        d_weight = d_weight.addr_(d_bias.to(d_weight.dtype), input_centre.to(d_weight.dtype))
         d_parameters = (d_weight, d_bias, d_bn, d_shift, d_w[None], (backend.g.sum() * grad_loss)[None])
         return d_features.to(feature_dtype), *(t.to(dtype) for t in d_parameters), *(None,) * 6
 
