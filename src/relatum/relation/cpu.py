@@ -82,12 +82,9 @@ class NumbaBackend:
         self._run(part, start)
         self.g = torch.from_numpy(g)
         loss, *right_ones = torch.from_numpy(totals.sum(axis=0)).float()
-        of_all, of_positives, of_negatives = (
-            len(self.pairs),
-            self.pairs.num_positives,
-            len(self.pairs) - self.pairs.num_positives,
-        )
-        return loss / of_all, (sum(right_ones) / of_all, right_ones[0] / of_positives, right_ones[1] / of_negatives)
+        count, positives = len(self.pairs), self.pairs.num_positives
+        shares = sum(right_ones) / count, right_ones[0] / positives, right_ones[1] / (count - positives)
+        return loss / count, shares
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(H,) X = Σ k·h and Y = Σ k, where k = g · leaky'(y); Σ k of each row is kept."""

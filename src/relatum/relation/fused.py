@@ -16,7 +16,6 @@ Shape letters: N rows of features, d feature size, H hidden units, P pairs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -118,6 +117,8 @@ class _FusedHead(torch.autograd.Function):
                 count, mean, variance = _reduced(len(pairs), mean, variance, reduce)
                 local_excess = local_mean - mean
                 backend.start(offset - local_excess)
+            if count < 2:
+                raise ValueError("batch-norm over a single pair has no variance: give at least two pairs")
             if bn.training:
                 update_running(bn, mean, variance, count)
         else:
@@ -177,6 +178,6 @@ def update_running(bn: nn.BatchNorm1d, mean: Tensor, variance: Tensor, count: fl
         return
     bn.num_batches_tracked.add_(1)
     factor = bn.momentum if bn.momentum is not None else 1.0 / float(bn.num_batches_tracked)
-    unbiased = variance * (count / (count - 1)) if count > 1 else variance * math.nan
+    unbiased = variance * (count / (count - 1))
     bn.running_mean.lerp_(mean.to(bn.running_mean.dtype), factor)
     bn.running_var.lerp_(unbiased.to(bn.running_var.dtype), factor)
