@@ -70,7 +70,7 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     if asked.data.name not in registry.DATASETS and method.trains:
         chosen = {k: v for k, v in _folder_choices(draft, images, whole.side).items() if k not in draft.values}
     recipe = draft.recipe({**found, **chosen})
-    recipe = Draft({**draft.values, **_machine(recipe)}).recipe({**found, **chosen})
+    recipe = Draft({**draft.values, **resolve_machine(recipe)}).recipe({**found, **chosen})
     return Prepared(recipe, images, validation, visible_labels(images, recipe), _words(chosen))
 
 
@@ -134,7 +134,7 @@ def find_device(wanted: str) -> str:
     return wanted
 
 
-def _machine(recipe: Recipe) -> Values:
+def resolve_machine(recipe: Recipe) -> Values:
     """The `run` section, resolved."""
     device = find_device(recipe.run.device)
     kernels = recipe.run.kernels

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from relatum.bench import spread
 from relatum.bench.plain import PillowChain
 from relatum.parallel import available_cpus
 from relatum.views import POLICIES, cpu, sample
@@ -63,7 +64,7 @@ def measure(
         "what": "views", "method": "relational", "views": views, "batch_size": batch_size, "side": side,
         "backbone": None,
         "ours_seconds": median["ours"], "plain_seconds": median["plain"], "speedup": median["plain"] / median["ours"],
-        "ours_spread": _spread(times["ours"]), "plain_spread": _spread(times["plain"]),
+        "spread": {name: spread(seconds) for name, seconds in times.items()},
         "ours_seconds_all_cores": median["ours_all_cores"], "cores": available_cpus(),
         "microseconds_per_view": {name: 1e6 * seconds / count for name, seconds in median.items()},
         "repeats": repeats, "machine": platform.processor() or platform.machine(), "torch": torch.__version__,
@@ -92,10 +93,6 @@ def _interleave(jobs: dict[str, tuple[Callable[[], Any], float]], repeats: int) 
             if round_number:  # the first round warms up
                 times[name].append((time.perf_counter() - begin) * factor)
     return times
-
-
-def _spread(seconds: list[float]) -> dict[str, float]:
-    return {"min": min(seconds), "max": max(seconds)}
 
 
 def _ours(images: NDArray[np.uint8], views: int, batch_size: int, side: int, threads: int | None) -> Callable[[], Any]:
