@@ -51,7 +51,11 @@ def test_a_malicious_checkpoint_runs_nothing(tmp_path: Path, how: str) -> None:
         path.write_bytes(pickle.dumps(Malicious(touched)))
     else:
         torch.save({"objective": Malicious(touched)}, path)
-    for read in (lambda: checkpoint.load(path), lambda: checkpoint.newest(tmp_path), lambda: checkpoint.load_backbone(tmp_path)):
+    for read in (
+        lambda: checkpoint.load(path),
+        lambda: checkpoint.newest(tmp_path),
+        lambda: checkpoint.load_backbone(tmp_path),
+    ):
         with pytest.raises(InputError, match=r"last\.ckpt"):
             read()
     assert not touched.exists()
@@ -92,7 +96,9 @@ def test_weights_of_the_authors_and_of_the_ecosystem(tmp_path: Path) -> None:
         checkpoint.load_backbone(tmp_path / "authors.tar", backbone="resnet8")
     standard = backbones.build("resnet34")
     state = {f"module.{k}": v for k, v in standard.state_dict().items()}
-    torch.save({**state, "module.fc.weight": torch.zeros(10, 512), "module.fc.bias": torch.zeros(10)}, tmp_path / "r34.pth")
+    torch.save(
+        {**state, "module.fc.weight": torch.zeros(10, 512), "module.fc.bias": torch.zeros(10)}, tmp_path / "r34.pth"
+    )
     loaded = checkpoint.load_backbone(tmp_path / "r34.pth", backbone="resnet34")
     torch.testing.assert_close(loaded.conv1.weight, standard.conv1.weight)
 

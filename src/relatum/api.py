@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,8 +90,8 @@ def pretrain(
         overwrite: replace a run that is there.
         root: where datasets lie.
         quiet: say nothing.
-        **flags: the flags of `relatum pretrain`: method, views, batch_size, epochs, seed, preset, init, device, devices,
-            threads, precision, compile, labels, val_fraction, limit_train, side, strict, knn_every.
+        **flags: the flags of `relatum pretrain`: method, views, batch_size, epochs, seed, preset, init, device,
+            devices, threads, precision, compile, labels, val_fraction, limit_train, side, strict, knn_every.
     """
     for name in flags:
         if name not in FLAGS:
@@ -104,11 +105,12 @@ def pretrain(
     if not draft.get("data.name"):
         raise InputError("no data: name a dataset (`relatum list datasets`) or a folder of images.")
     folder = RunFolder(out if out is not None else Path("runs") / Path(str(draft.get("data.name"))).name)
-    display = Display(quiet=quiet)
-    with folder.lock():
-        if overwrite:
+    worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run: the first one leads
+    display = Display(quiet=quiet or worker)
+    with nullcontext() if worker else folder.lock():
+        if overwrite and not worker:
             folder.clear()
-        if folder.exists() and not resume:
+        if folder.exists() and not resume and not worker:
             raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
         if folder.exists() and folder.finished():
             display.say(f"{folder.path} is finished; nothing to do.")
@@ -132,7 +134,8 @@ def _resumed_recipe(folder: RunFolder, draft: config.Draft, display: Display) ->
     """The recipe that the run began with; a flag that contradicts it is refused, since the bits would change."""
     began = config.read_recipe(folder.path)
     before = config.flatten(began.tables())
-    now = config.flatten(config.Recipe.from_values({**before, **draft.values}).tables())
+    asked = {key: value for key, value in draft.values.items() if value != "auto"}
+    now = config.flatten(config.Recipe.from_values({**before, **asked}).tables())
     for key in before.keys() | now.keys():
         if before.get(key) == now.get(key) or key.startswith(_FREE_ON_RESUME):
             continue

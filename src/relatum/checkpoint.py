@@ -46,7 +46,7 @@ def load(path: Path) -> State:
         raise InputError(f"no checkpoint at {path}.") from None
     except pickle.UnpicklingError:
         raise InputError(
-            f"{path} is not a safe checkpoint: it is damaged or holds code, which relatum never runs. Nothing was loaded."
+            f"{path} is not a safe checkpoint: it is damaged or holds code, which is never run. Nothing was loaded."
         ) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -136,8 +136,12 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: str | Pat
     missing, extra = sorted(own.keys() - state.keys()), sorted(state.keys() - own.keys())
     wrong = [n for n in own.keys() & state.keys() if own[n].shape != state[n].shape]
     if missing or extra or wrong:
-        what = f"lacks {missing[0]}" if missing else f"has an unknown {extra[0]}" if extra else f"has another {wrong[0]}"
-        raise InputError(f"{source} does not fit this backbone: it {what} ({len(missing) + len(extra) + len(wrong)} in all).")
+        what = (
+            f"lacks {missing[0]}" if missing else f"has an unknown {extra[0]}" if extra else f"has another {wrong[0]}"
+        )
+        raise InputError(
+            f"{source} does not fit this backbone: it {what} ({len(missing) + len(extra) + len(wrong)} in all)."
+        )
     module.load_state_dict(state, strict=True)
 
 
@@ -159,6 +163,7 @@ def load_backbone(source: str | Path, *, backbone: str | nn.Module | None = None
     load_state(module, state, source)
     module.eval().requires_grad_(False)
     if not hasattr(module, "num_features"):
-        module.num_features = info.get("num_features") or backbones.feature_size(module, info.get("side", 32))
-    module.info = info  # type: ignore[assignment]
+        size = info.get("num_features") or backbones.feature_size(module, info.get("side", 32))
+        setattr(module, "num_features", size)  # noqa: B010 (mypy takes attributes of modules for tensors)
+    setattr(module, "info", info)  # noqa: B010
     return module

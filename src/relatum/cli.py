@@ -28,7 +28,9 @@ app = typer.Typer(
 data_app = typer.Typer(help="Get, look at or pack datasets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-DataArgument = Annotated[str, typer.Argument(metavar="DATA", help="a dataset's name (`relatum list datasets`) or a folder of images")]
+DataArgument = Annotated[
+    str, typer.Argument(metavar="DATA", help="a dataset's name (`relatum list datasets`) or a folder of images")
+]
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="a run folder")]
 Root = Annotated[Path | None, typer.Option(help="where datasets lie; else $RELATUM_DATA, else the user's cache folder")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
@@ -151,7 +153,7 @@ def evaluate(
         protocol, run, data=data, split=split, epochs=epochs, seed=seed, tag=tag, settings=settings, root=root
     )
     if json:
-        print(jsonlib.dumps(result.to_dict(), indent=2))
+        print(jsonlib.dumps(result.document(), indent=2))
         return
     score = "" if result.accuracy is None else f"{result.accuracy:.2f} %, "
     print(f"{protocol} on {result.dataset} ({result.split}): {score}{run}/evaluations/{result.stem}.json")

@@ -37,7 +37,9 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="folder of runs, tables and figures")] = Path("reproduce"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="only plan")] = False,
     render: Annotated[bool, typer.Option("--render", help="only render what is there")] = False,
-    ledger: Annotated[list[Path] | None, typer.Option(help="folders of ledger entries that count [default: results]")] = None,
+    ledger: Annotated[
+        list[Path] | None, typer.Option(help="folders of ledger entries that count [default: results]")
+    ] = None,
     executor: Annotated[str, typer.Option(help="local")] = "local",
     json: Json = False,
     root: Root = None,
@@ -87,7 +89,14 @@ def bench(
     from relatum.bench import run
 
     found = run(
-        what, method=method, backbone=backbone, views=views, batch_size=batch_size, side=side, repeats=repeats, root=root
+        what,
+        method=method,
+        backbone=backbone,
+        views=views,
+        batch_size=batch_size,
+        side=side,
+        repeats=repeats,
+        root=root,
     )
     print(jsonlib.dumps(found, indent=2) if json else "\n".join(f"{key:20} {value}" for key, value in found.items()))
 

@@ -1,8 +1,8 @@
 """`Recipe`: everything that decides a run, typed, documented and validated; TOML in, TOML out. No torch here.
 
 A recipe is made in layers, each overriding the one before: defaults of the paper for the method, preset, dataset and
-backbone; what was found on this machine and in the data (`auto`); a recipe file; `--set key=value`; flags. What the user asked
-for is a `Draft`; `Draft.recipe(found)` gives the complete recipe, which is what a run folder keeps.
+backbone; what was found on this machine and in the data (`auto`); a recipe file; `--set key=value`; flags. What the
+user asked for is a `Draft`; `Draft.recipe(found)` gives the complete recipe, which is what a run folder keeps.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ class Train:
     momentum: float = setting(0.9, "of SGD", ge=0, le=1)
     weight_decay: float = setting(0.0, "L2 weight decay", ge=0)
     schedule: str = setting(
-        "constant", "learning rate over time; step divides by 10 at 50 % and 75 %", choices=("constant", "cosine", "step")
+        "constant",
+        "learning rate over time; step divides by 10 at 50 % and 75 %",
+        choices=("constant", "cosine", "step"),
     )
     warmup_epochs: float = setting(0.0, "linear warm-up at the start", ge=0)
     clip_norm: float = setting(0.0, "largest norm of the gradient; 0 does not clip", ge=0)
@@ -155,7 +157,7 @@ class Recipe:
         except (TypeError, ValueError):
             raise InputError(f"seed = {top['seed']!r} is not a whole number.") from None
         method = registry.find(registry.METHODS, "method", str(top["method"]))
-        sections = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
+        sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
         objective = build(method.options, tables["objective"], "objective")
         return cls(**top, **sections, objective=objective)
 
@@ -220,10 +222,13 @@ class Draft:
         return self.values.get(key, default)
 
     def recipe(self, found: Mapping[str, Any] | None = None) -> Recipe:
-        """The complete recipe; `found` (this machine, this data) lies between the paper's defaults and the user's word."""
+        """The complete recipe; `found` (machine, data) lies between the paper's defaults and the user's word."""
         get = self.values.get
         base = defaults(
-            str(get("method", "relational")), get("preset", "paper"), get("data.name", ""), get("backbone.name", "conv4")
+            str(get("method", "relational")),
+            get("preset", "paper"),
+            get("data.name", ""),
+            get("backbone.name", "conv4"),
         )
         untrained = {} if registry.METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
         return Recipe.from_values({**base, **(found or {}), **self.values, **untrained})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -13,7 +14,7 @@ from relatum.errors import InputError
 from relatum.progress import Display, duration
 
 # (method, words, flags). The schedules are short: a demo shows the way, the paper's schedules are `relatum reproduce`.
-_STEPS = (
+_STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("random", "random weights (lower bound)", {}),
     ("relational", "relational reasoning, no labels", {"views": 8, "batch_size": 64, "epochs": 10}),
     ("supervised", "supervised (upper bound)", {"epochs": 10}),

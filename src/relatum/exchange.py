@@ -21,8 +21,8 @@ def export(run: str | Path, format: str, out: str | Path) -> Path:
 
     Args:
         run: a run folder or a weights file.
-        format: `safetensors` (with metadata), `torch` (a plain state dict; a ResNet-34's loads into the usual class), or
-            `onnx` (the network itself, any batch size; needs the extra `onnx`).
+        format: `safetensors` (with metadata), `torch` (a plain state dict; a ResNet-34's loads into the usual class),
+            or `onnx` (the network itself, any batch size; needs the extra `onnx`).
         out: the file to write.
     """
     out = Path(out)
@@ -44,7 +44,7 @@ def _write_onnx(run: str | Path, path: Path) -> None:
     except ImportError:
         raise InputError("ONNX export needs the extra: pip install 'relatum[onnx]'.") from None
     module = load_backbone(run)
-    side = module.info.get("side") or 32  # type: ignore[union-attr]
+    side = read_backbone(run)[1].get("side") or 32
     batch = torch.export.Dim("batch", min=1)
     program = torch.onnx.export(
         module,
@@ -81,7 +81,13 @@ def import_weights(
     method = method or ("relational" if relation else "supervised")
     registry.find(registry.METHODS, "method", method)
     recipe = config.draft(
-        flags={"data.name": data, "backbone.name": backbone, "method": method, "init": Path(file).name, "train.epochs": 0}
+        flags={
+            "data.name": data,
+            "backbone.name": backbone,
+            "method": method,
+            "init": Path(file).name,
+            "train.epochs": 0,
+        }
     ).recipe({"version": __version__, "run.device": "cpu", "run.compile": "off"})
     info = {
         "backbone": backbone,

@@ -1,4 +1,4 @@
-"""Files that are never half written: everything goes to a temporary name, to the disk, and only then to its own name."""
+"""Files that are never half written: first a temporary name, then the disk, and only then the file's own name."""
 
 from __future__ import annotations
 

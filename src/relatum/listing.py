@@ -19,7 +19,9 @@ def rows(what: str) -> Rows:
 
 
 def _methods() -> Rows:
-    return [{"name": name, "summary": row.summary, "uses_labels": row.uses_labels} for name, row in registry.METHODS.items()]
+    return [
+        {"name": name, "summary": row.summary, "uses_labels": row.uses_labels} for name, row in registry.METHODS.items()
+    ]
 
 
 def _backbones() -> Rows:

@@ -17,7 +17,7 @@ from relatum import registry, rng, views
 from relatum.batch import Batch
 from relatum.config import Recipe
 from relatum.data import ImageSet
-from relatum.sources import sources
+from relatum.sources import Visible, sources
 
 
 class BatchMaker:
@@ -26,7 +26,8 @@ class BatchMaker:
     Args:
         images: the training set.
         recipe: the complete recipe.
-        labels: (N,) labels that the objective may see (-1 is hidden), or None: then no batch carries labels.
+        labels: (N,) labels that training may see (-1 is hidden), or None for none at all.
+        uses_labels: whether batches carry them; False leaves them to the choice of sources (semi-supervised).
         min_images: a last mini-batch with fewer images is dropped.
         rank: this process among `world`; each takes its own part of every mini-batch.
         world: number of processes.
@@ -39,15 +40,17 @@ class BatchMaker:
         recipe: Recipe,
         *,
         labels: NDArray[np.int64] | None = None,
+        uses_labels: bool = True,
         min_images: int = 1,
         rank: int = 0,
         world: int = 1,
         device: torch.device | str = "cpu",
     ) -> None:
-        self.images, self.recipe, self.labels = images, recipe, labels
+        self.images, self.recipe = images, recipe
+        self.labels = labels if uses_labels else None
         self.rank, self.world, self.device = rank, world, torch.device(device)
         self.policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
-        self.mix_sources = labels is not None and recipe.data.labels > 0
+        self._visible = Visible.of(labels) if labels is not None and recipe.data.labels > 0 else None
         full, rest = divmod(len(images), recipe.train.batch_size)
         self.dropped = rest if 0 < rest < min_images * world else 0
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)
@@ -73,12 +76,11 @@ class BatchMaker:
             pad=recipe.data.pad or 0,
             side=self.side,
         )
-        mixed = self.labels if self.mix_sources else None
-        source_KM = sources(indices, labels=mixed, seed=recipe.seed, epoch=epoch, views=recipe.views.number)
+        source_KM = sources(indices, labels=self._visible, seed=recipe.seed, epoch=epoch, views=recipe.views.number)
         made = self._views(source_KM.reshape(-1), params)
         labels = None if self.labels is None else torch.from_numpy(self.labels[indices]).to(self.device)
         return Batch(
-            views=made.unflatten(0, (recipe.views.number, len(indices))),
+            views=made.reshape(recipe.views.number, len(indices), *made.shape[1:]),
             params=params,
             indices=torch.from_numpy(indices).to(self.device),
             labels=labels,
@@ -104,7 +106,7 @@ class BatchMaker:
         return made.to(self.device, non_blocking=True)
 
     def _move_images(self) -> torch.Tensor | None:
-        """The dataset in device memory, where it takes less than half of what is free: then no view touches the host."""
+        """The dataset in device memory, if it takes less than half of what is free: no view touches the host."""
         free, _ = torch.cuda.mem_get_info(self.device)
         if self.images.images.nbytes > free // 2:
             return None

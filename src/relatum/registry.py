@@ -27,7 +27,9 @@ class RelationalOptions:
     gamma: float = setting(2.0, "focal exponent; 0 keeps the factor 1/2", ge=0)
     focal: bool = setting(True, "weight the cross-entropy; false is plain BCE, as in the paper's listing")
     hidden: int = setting(256, "hidden units of the head", ge=1)
-    avoid_collisions: bool = setting(False, "semi-supervised: never pair two images known to share a class as negatives")
+    avoid_collisions: bool = setting(
+        False, "semi-supervised: never pair two images known to share a class as negatives"
+    )
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ class DeepInfoMaxOptions:
 
     beta: float = setting(1.0, "weight of the local objective", ge=0)
     gamma: float = setting(0.1, "weight of the prior", ge=0)
-    adversarial: bool = setting(True, "an adversarial prior; false minimises the discriminator's own loss (the authors' code)")
+    adversarial: bool = setting(
+        True, "an adversarial prior; false minimises the discriminator's own loss (the authors' code)"
+    )
     hidden: int = setting(256, "channels of the local discriminator", ge=1)
     locations: int | None = setting(None, "random places of the map that a step compares; by default all of them", ge=1)
 
@@ -208,10 +212,18 @@ DATASETS: dict[str, Dataset] = {
     "cifar10": Dataset("relatum.data.cifar:load", "60,000 images, 10 classes", 32, 4, *_CIFAR10, 10),
     "cifar100": Dataset("relatum.data.cifar:load", "60,000 images, 100 classes", 32, 4, *_CIFAR100, 100),
     "cifar100-20": Dataset("relatum.data.cifar:load", "CIFAR-100 with its 20 coarse labels", 32, 4, *_CIFAR100, 20),
-    "stl10": Dataset("relatum.data.stl10:load", "100,000 unlabelled, 5,000 + 8,000 labelled", 96, 12, _HALF, _HALF, 10, "unlabeled"),
-    "tiny-imagenet": Dataset("relatum.data.tiny_imagenet:load", "100,000 + 10,000 images, 200 classes", 64, 8, _HALF, _QUARTER, 200),
-    "slimagenet": Dataset("relatum.data.slimagenet:load", "160 + 20 + 20 images in each of 1,000 classes", 64, 8, _HALF, _QUARTER, 1000),
-    "shapes": Dataset("relatum.data.shapes:load", "made in code: ten shapes, colour says nothing", 32, 4, _HALF, _QUARTER, 10),
+    "stl10": Dataset(
+        "relatum.data.stl10:load", "100,000 unlabelled, 5,000 + 8,000 labelled", 96, 12, _HALF, _HALF, 10, "unlabeled"
+    ),
+    "tiny-imagenet": Dataset(
+        "relatum.data.tiny_imagenet:load", "100,000 + 10,000 images, 200 classes", 64, 8, _HALF, _QUARTER, 200
+    ),
+    "slimagenet": Dataset(
+        "relatum.data.slimagenet:load", "160 + 20 + 20 images in each of 1,000 classes", 64, 8, _HALF, _QUARTER, 1000
+    ),
+    "shapes": Dataset(
+        "relatum.data.shapes:load", "made in code: ten shapes, colour says nothing", 32, 4, _HALF, _QUARTER, 10
+    ),
 }
 
 

@@ -1,10 +1,11 @@
 """Counter-based randomness: every draw is a pure function of what it is for.
 
-There is no generator to carry along. A draw is named by integers (seed, epoch, sample index, view number, ...), the name
-is hashed to 64 bits, and the bits become a uniform number. Any step can be replayed alone, a resumed run needs no random
-state, views prepared ahead equal views prepared in turn, and views do not depend on the number of processes.
+There is no generator to carry along. A draw is named by integers (seed, epoch, sample index, view number, ...), the
+name is hashed to 64 bits, and the bits become a uniform number. Any step can be replayed alone, a resumed run needs no
+random state, views prepared ahead equal views prepared in turn, and views do not depend on the number of processes.
 
-The hash is the finaliser of SplitMix64 (Steele, Lea & Flood 2014, with Stafford's variant 13), applied once per integer of the name.
+The hash is the finaliser of SplitMix64 (Steele, Lea & Flood 2014, with Stafford's variant 13), applied once per
+integer of the name.
 """
 
 from __future__ import annotations

@@ -59,7 +59,17 @@ class RunFolder:
                 pass
             except OSError:
                 raise InputError(f"another process is training in {self.path}.") from None
-            yield
+            try:
+                yield
+            finally:
+                self._tidy()
+
+    def _tidy(self) -> None:
+        """Leave no empty folder behind where bad input ended a run before it began."""
+        with contextlib.suppress(OSError):
+            if [path.name for path in self.path.iterdir()] == [".lock"]:
+                (self.path / ".lock").unlink()
+                self.path.rmdir()
 
     def note(self, **changes: Any) -> None:
         """Update run.json."""
@@ -91,7 +101,7 @@ class MetricsWriter:
         self._file.flush()
 
     def sync(self) -> None:
-        """Force what was written to the disk: called before a checkpoint, so that no checkpoint is ahead of its metrics."""
+        """Force what was written to the disk; done before a checkpoint, so that none is ahead of its metrics."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

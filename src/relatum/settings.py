@@ -97,7 +97,9 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         return value
     except (ValueError, TypeError, AttributeError):
         kind = getattr(wanted, "__name__", str(wanted))
-        kind = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(kind, f"{wanted}")
+        kind = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(
+            kind, f"{wanted}"
+        )
         raise InputError(f"{key} = {value!r} is not {kind}.") from None
 
 

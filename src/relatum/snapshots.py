@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from relatum import artifacts, views
+from relatum import artifacts
 from relatum.loader import BatchMaker
 from relatum.objectives import Objective
 

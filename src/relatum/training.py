@@ -1,4 +1,4 @@
-"""A run from a complete recipe to a finished folder: objective, batches, trainer, and what is left behind for people."""
+"""A run from a complete recipe to a finished folder: objective, batches, trainer, and what is left for people."""
 
 from __future__ import annotations
 
@@ -13,7 +13,18 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from relatum import __version__, backbones, checkpoint, config, data, evaluation, features, objectives, provenance, snapshots
+from relatum import (
+    __version__,
+    backbones,
+    checkpoint,
+    config,
+    data,
+    evaluation,
+    features,
+    objectives,
+    provenance,
+    snapshots,
+)
 from relatum.data import ImageSet
 from relatum.engine import Trainer, compile_backbone, make_fabric
 from relatum.errors import InputError, Interrupted
@@ -26,7 +37,9 @@ from relatum.progress import Display, duration
 from relatum.runfolder import RunFolder
 
 
-def train(prepared: Prepared, folder: RunFolder, display: Display, *, own: nn.Module | None = None, root: Any = None) -> None:
+def train(
+    prepared: Prepared, folder: RunFolder, display: Display, *, own: nn.Module | None = None, root: Any = None
+) -> None:
     """Run what is left of a run; afterwards its folder is complete.
 
     Args:
@@ -59,6 +72,7 @@ def train(prepared: Prepared, folder: RunFolder, display: Display, *, own: nn.Mo
     earlier = folder.read_record().get("seconds", 0.0)
     if writer:
         _begin(folder, recipe, prepared, trainer.total)
+    fabric.barrier()
     try:
         found = checkpoint.newest(folder.path)
         if found is not None:
@@ -86,6 +100,8 @@ def make_objective(prepared: Prepared, own: nn.Module | None = None) -> Objectiv
     """The recipe's objective with its weights drawn from the seed, or taken from `init`."""
     recipe, images = prepared.recipe, prepared.images
     backbone = own if own is not None else backbones.build(recipe.backbone.name, seed=recipe.seed)
+    if recipe.run.kernels == "numba" and recipe.run.precision == "32":
+        backbones.attach_fused(backbone)
     if recipe.init:
         checkpoint.load_state(backbone, checkpoint.read_backbone(recipe.init)[0], recipe.init)
     with backbones.seeded(recipe.seed, 1):
@@ -107,6 +123,7 @@ def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> Ba
         prepared.images,
         prepared.recipe,
         labels=prepared.labels,
+        uses_labels=objective.uses_labels,
         min_images=objective.min_images,
         rank=fabric.global_rank,
         world=fabric.world_size,
@@ -137,11 +154,15 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
     parameters = sum(p.numel() for p in objective.backbone.parameters())
     pairs = f", {M * (K * K - K):,} pairs a step" if recipe.method == "relational" else ""
     held = f" ({len(prepared.validation):,} held out)" if prepared.validation is not None else ""
-    display.say(f"data      {recipe.data.name}: {len(images):,} images of {recipe.data.side} × {recipe.data.side}{held}")
+    display.say(
+        f"data      {recipe.data.name}: {len(images):,} images of {recipe.data.side} × {recipe.data.side}{held}"
+    )
     display.say(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
     display.say(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
     where = f"{recipe.run.device}, {recipe.run.threads} thread(s), {recipe.run.kernels} kernels"
-    display.say(f"training  {recipe.train.epochs} epoch(s) of {maker.steps_per_epoch:,} steps on {where}, seed {recipe.seed}")
+    display.say(
+        f"training  {recipe.train.epochs} epoch(s) of {maker.steps_per_epoch:,} steps on {where}, seed {recipe.seed}"
+    )
     if prepared.chosen:
         display.say(prepared.chosen)
     if images.skipped:
@@ -194,19 +215,20 @@ def _monitor(prepared: Prepared, root: Any) -> Callable[[nn.Module], Mapping[str
     recipe, bank = prepared.recipe, prepared.images
     if not recipe.log.knn_every:
         return None
-    if bank.labels is None:
-        raise InputError(f"--knn-every needs labels to vote with, and {recipe.data.name} has none.")
     queries = prepared.validation if prepared.validation is not None else data.load(recipe.data.name, "test", root=root)
+    votes, truth = bank.labels, queries.labels
+    if votes is None or truth is None:
+        raise InputError(f"--knn-every needs labels to vote with, and {recipe.data.name} has none.")
 
     def look(backbone: nn.Module) -> Mapping[str, float]:
         z, q = (_clean_features(backbone, part).numpy() for part in (bank, queries))
-        return {"knn_accuracy": knn_accuracy(z, bank.labels, q, queries.labels)}
+        return {"knn_accuracy": knn_accuracy(z, votes, q, truth)}
 
     return look
 
 
 def _score_classifier(run: Path, objective: Objective, prepared: Prepared, root: Any) -> None:
-    """The score of an objective that has a classifier of its own (supervised), on the held-out part or the test split."""
+    """The score of an objective with a classifier of its own (supervised), on the held-out part or the test split."""
     predict = getattr(objective, "predict", None)
     if predict is None:
         return

@@ -147,6 +147,7 @@ def test_errors_of_the_server(server: Server, tmp_path: Path) -> None:
     with pytest.raises(RelatumError, match="404"):
         get("cifar100", tmp_path / "other")
     assert len(server.asked) == 4  # and not tried again
+    assert list((tmp_path / "other").iterdir()) == []
     server.codes = [502] * 5
     with pytest.raises(RelatumError, match="502"):
         get("cifar100", tmp_path / "other")

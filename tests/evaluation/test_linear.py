@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 
-from relatum import rng
+from relatum import backbones, features, rng
+from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation import linear
 
@@ -84,3 +87,26 @@ def test_scores_per_class() -> None:
     accuracy, per_class = linear.scores(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), ("a", "b", "c"))
     assert accuracy == 75.0
     assert per_class == {"a": pytest.approx(66.6667), "b": 100.0, "c": None}
+
+
+def test_cached_features_equal_the_uncached_protocol(make_images: Callable[..., ImageSet]) -> None:
+    """The plain protocol: the frozen backbone sees every batch again in every epoch, torch does the rest."""
+    backbone = backbones.build("conv4", seed=1).eval().requires_grad_(False)
+    train, test = make_images(200), make_images(80, seed=1)
+    probe = linear.classifier(64, 4, seed=1)
+    optimizer = torch.optim.Adam(probe.parameters(), lr=1e-2)
+    for epoch in range(10):
+        order = rng.permutation(200, rng.PROBE, 1, epoch)
+        for start in range(0, 200, 32):
+            part = train.subset(order[start : start + 32])
+            z = backbone(features.normalise(part.images, part.mean, part.std))
+            loss = torch.nn.functional.cross_entropy(probe(z), torch.from_numpy(part.labels))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    z, test_z = (features.extract(backbone, images) for images in (train, test))
+    model = linear.fit(z, train.labels, 4, epochs=10, lr=1e-2, batch_size=32, seed=1)
+    np.testing.assert_allclose(model.theta[:, :-1], probe.weight.detach().numpy(), atol=1e-3)
+    with torch.no_grad():
+        uncached = probe(torch.from_numpy(test_z)).argmax(1).numpy()
+    assert abs((uncached == test.labels).mean() - (model.predict(test_z) == test.labels).mean()) < 0.003

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from relatum.files import write_json
 
 import relatum
+from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Plan
 from relatum.paper.reproduce import Outcome, execute
 from relatum.paper.results import Results
+
+Accuracy = Callable[[Evaluation], float]
 
 
 @pytest.fixture
@@ -28,6 +32,23 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PYTHONPATH", str(Path(str(relatum.__file__)).parents[1]))
     monkeypatch.setenv("STUB_TRACE", str(path))
     return path
+
+
+@pytest.fixture
+def results_of(tmp_path: Path) -> Callable[[Plan, Accuracy], Results]:
+    """A folder as if a plan had been run, without any process."""
+
+    def make(asked: Plan, accuracy: Accuracy) -> Results:
+        results = Results(tmp_path / "made")
+        for evaluation in asked.evaluations:
+            run = results.run_dir(evaluation.run)
+            document = {"protocol": evaluation.protocol, "dataset": evaluation.dataset, "split": evaluation.split}
+            document |= {"tag": evaluation.tag, "accuracy": accuracy(evaluation), "settings": {}, "details": {}}
+            write_json(run / "evaluations" / evaluation.file, document)
+            (run / "backbone.safetensors").touch()
+        return results
+
+    return make
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """Stands in for the `relatum` command in tests of the grid: writes the files that training and evaluation would.
 
 Accuracies are a pure function of the condition. Its behaviour is set by the environment: STUB_FAIL names a word that
-makes commands with it fail, STUB_SLEEP is how long a pretraining takes (in steps of 20 ms, each one saved), STUB_TRACE is a
-file that gets one line per command.
+makes commands with it fail, STUB_SLEEP is how long a pretraining takes (in steps of 20 ms, each one saved), STUB_TRACE
+is a file that gets one line per command.
 """
 
 from __future__ import annotations

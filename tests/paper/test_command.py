@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,10 @@ def test_ledger_alone_renders_and_counts_as_done(
     assert all(c["done"] for c in dry(capsys, tmp_path, "augmentations", **flags)["cells"])
     assert reproduce(["augmentations", "claims"], render_only=True, **flags) == 0
     assert "Relational Reasoning" in capsys.readouterr().out
+    text = (tmp_path / "new" / "tables" / "augmentations.md").read_text("utf-8")
+    links = re.findall(r"\]\((\S+?\.json)\)", text)
+    assert len(links) == 5
+    assert all((tmp_path / "new" / "tables" / link).exists() for link in links)
 
 
 def test_a_failure_is_told_by_the_exit_code_and_in_the_table(

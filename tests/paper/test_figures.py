@@ -8,8 +8,8 @@ import pytest
 
 from relatum import artifacts
 from relatum.paper import figures, pictures, table
+from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.reproduce import Outcome
 from relatum.paper.results import Results
 
 
@@ -26,10 +26,10 @@ def test_tables_are_not_drawn(tmp_path: Path) -> None:
 
 
 def test_a_figure_shows_our_runs_and_what_was_changed(
-    tmp_path: Path, run_stub: Callable[[Plan], tuple[Results, Outcome]]
+    tmp_path: Path, results_of: Callable[[Plan, Callable[[Evaluation], float]], Results]
 ) -> None:
     asked = plan(["fig-augmentations"], Request(backbones=("resnet8",), seeds=(1,)))
-    results, _ = run_stub(asked)
+    results = results_of(asked, lambda e: 50.0 + e.run.views)
     svg = figures.draw(asked.tables[0], results, tmp_path)[1].read_text("utf-8")
     assert "resnet8 in place of conv4" in svg
     assert "no runs yet" not in svg
@@ -53,10 +53,10 @@ def test_sheet_puts_each_neighbour_in_its_place() -> None:
 
 @pytest.mark.parametrize(("name", "legend"), [("tsne", "cat"), ("tsne-super", "vehicles")])
 def test_maps_are_drawn_from_what_the_evaluation_left(
-    name: str, legend: str, tmp_path: Path, run_stub: Callable[[Plan], tuple[Results, Outcome]]
+    name: str, legend: str, tmp_path: Path, results_of: Callable[[Plan, Callable[[Evaluation], float]], Results]
 ) -> None:
     asked = plan([name], Request(methods=("relational",), seeds=(1,)))
-    results, _ = run_stub(asked)
+    results = results_of(asked, lambda e: 50.0 + e.run.views)
     draws = np.random.default_rng(0)
     artifacts.save_tsne(
         results.run_dir(asked.runs[0]),

@@ -149,4 +149,8 @@ def test_kept_weights_are_evaluated_without_training_again(
     assert not outcome.failed
     assert [line.split()[0] for line in trace.read_text().splitlines()] == ["evaluate"]
     assert (elsewhere.run_dir(run) / "backbone.safetensors").read_bytes() == b"weights"
+    merged = json.loads((tmp_path / "new" / "ledger" / f"{run.id}.json").read_text())
+    assert merged["curve"] == json.loads((kept / "a.json").read_text())["curve"] != []
+    assert [e["dataset"] for e in merged["evaluations"]] == ["cifar10", "cifar100"]
+    assert [c.split()[1] for c in merged["commands"]] == ["pretrain", "evaluate", "evaluate"]
     assert config.read_toml(elsewhere.run_dir(run) / "recipe.toml")["views"]["number"] == 32

@@ -1,4 +1,4 @@
-"""The paper's values: sums of every row (means and ±) and hand-picked cells of each table, read off the paper itself."""
+"""The paper's values: sums of every row (means and ±) and hand-picked cells of each table, read off the paper."""
 
 from __future__ import annotations
 

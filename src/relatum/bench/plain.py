@@ -1,8 +1,8 @@
 """The rival side of the benchmarks: the usual way, written plainly but well. A straw man proves nothing.
 
 `PillowChain` is the relational chain on Pillow images, one view at a time, rounding to uint8 after each step as Pillow
-does: one call crops and resizes, `ImageEnhance` jitters, hue is turned in Pillow's own HSV mode. It is a good deal leaner than the usual
-library's (about half its time), and works as the transform of a `torch.utils.data.Dataset`.
+does: one call crops and resizes, `ImageEnhance` jitters, hue is turned in Pillow's own HSV mode. It takes about half
+the time of the usual library's chain, and works as the transform of a `torch.utils.data.Dataset`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 
 class PillowChain:
-    """Random resized crop, flip, colour jitter, grayscale, normalise: a uint8 (H, W, 3) image to a (3, side, side) tensor.
+    """The relational chain: a uint8 (H, W, 3) image to a normalised (3, side, side) tensor.
 
     Args:
         side: of the views.

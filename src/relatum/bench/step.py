@@ -1,8 +1,9 @@
 """The whole training step, measured three ways in one run: ours, the bare backbone, and the plain loop.
 
-- ours: exactly what `relatum pretrain` does in a step: make the batch, forward, backward, update (`Trainer.train_step`).
-- bare: the backbone as plain PyTorch modules, channels-last, `torch.compile` with default settings, forward + backward +
-  Adam on ready tensors. It is the floor of any method that uses this backbone as it is.
+- ours: exactly what `relatum pretrain` does in a step: make the batch, forward, backward, update
+  (`Trainer.train_step`).
+- bare: the backbone as plain PyTorch modules, channels-last, `torch.compile` with default settings, forward + backward
+  + Adam on ready tensors. It is the floor of any method that uses this backbone as it is.
 - plain: views by a lean Pillow chain in a `DataLoader` with as many workers as cores, eager backbone, pairs listed,
   concatenated and pushed through an eager head; timed in steady state, after the loader's head start is used up.
 
@@ -47,7 +48,7 @@ def measure(
     side: int | None = None,
     repeats: int = 3,
     steps: int = 6,
-    compile: str = "on",
+    compile: str = "auto",
     plain: bool = True,
     root: str | Path | None = None,
 ) -> dict[str, Any]:
@@ -132,7 +133,9 @@ def _enlarged(images: ImageSet, side: int) -> ImageSet:
     from PIL import Image
 
     some = images.subset(np.arange(min(len(images), 2048)))
-    larger = np.stack([np.asarray(Image.fromarray(i).resize((side, side), Image.Resampling.BICUBIC)) for i in some.images])
+    larger = np.stack(
+        [np.asarray(Image.fromarray(i).resize((side, side), Image.Resampling.BICUBIC)) for i in some.images]
+    )
     return replace(some, images=larger, pad=side // 8)
 
 
@@ -223,7 +226,7 @@ def _time(step: Step, count: int) -> list[float]:
 
 
 def _time_loop(loop: Iterator[None], count: int) -> list[float]:
-    """Use up what the workers prepared while others were measured, then time; at the end let them fill up and fall asleep."""
+    """Use up what the workers prepared while others were measured, then time; at the end let them fall asleep."""
     for _ in range(_HEAD_START * torch.get_num_threads() + 2):
         next(loop)
     taken = []

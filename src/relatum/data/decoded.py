@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import time
 import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,9 @@ from relatum.data.imageset import RGB, Skipped
 from relatum.data.progress import Bar
 
 _VERSION = 1  # of the decoding: raise it when the same file gives other pixels
-_CHUNK = 32  # files per task: long enough to hide a thread's hand-over, short enough for an even load
+_SLOW = 0.0005  # seconds per file from which threads help
+_PROBE = 4  # files that are timed first
+_CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
 
 Stamp = tuple[int, int, int]  # what changes when a file does: size, time of its content, time of its record
 
@@ -97,9 +100,9 @@ def _build(work: Path, root: Path, files: Sequence[str], side: int) -> None:
         start = _header(out, len(files), side)
         for images, failed in _chunks(root, files, side):
             out.write(images.data)
-            pixels = images.reshape(-1, 3).astype(np.int64)  # sums of integers: exact, in any order
-            total += pixels.sum(0)
-            squares += (pixels**2).sum(0)
+            rows = images.reshape(-1, 3 * side)
+            total += _sum(rows)
+            squares += _sum(np.square(rows, dtype=np.uint16))
             count += len(images)
             skipped += failed
             bar.advance(len(images) + len(failed))
@@ -110,6 +113,11 @@ def _build(work: Path, root: Path, files: Sequence[str], side: int) -> None:
     mean, std = moments(count * side * side, total, squares)
     (work / "meta.json").write_text(json.dumps({"mean": mean, "std": std, "skipped": skipped}))
     cache.sync(work / "meta.json")
+
+
+def _sum(rows: NDArray[Any]) -> NDArray[np.uint64]:
+    """The sum per channel, in integers: exact, in any order."""
+    return rows.sum(0, dtype=np.uint64).reshape(-1, 3).sum(0, dtype=np.uint64)
 
 
 def moments(pixels: int, total: NDArray[np.float64], squares: NDArray[np.float64]) -> tuple[RGB, RGB]:
@@ -147,17 +155,29 @@ def _decode_chunk(
 
 def _chunks(root: Path, files: Sequence[str], side: int) -> Iterator[tuple[NDArray[np.uint8], list[tuple[int, str]]]]:
     """Chunks of decoded files in order; a few are decoded ahead, so memory stays small whatever the folder."""
-    workers = max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
     ahead: deque[Future[Any]] = deque()
-    with warnings.catch_warnings(), ThreadPoolExecutor(workers) as pool:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's remarks on odd files; what matters is listed as skipped
+        began = time.perf_counter()
+        yield _decode_chunk(root, files[:_PROBE], 0, side)
+        workers = _workers((time.perf_counter() - began) / len(files[:_PROBE]))
+        pool = ThreadPoolExecutor(workers)
         try:
-            for first in range(0, len(files), _CHUNK):
+            for first in range(_PROBE, len(files), _CHUNK):
                 ahead.append(pool.submit(_decode_chunk, root, files[first : first + _CHUNK], first, side))
                 if len(ahead) > 4 * workers:
                     yield ahead.popleft().result()
             while ahead:
                 yield ahead.popleft().result()
         finally:
-            for task in ahead:
-                task.cancel()
+            pool.shutdown(cancel_futures=True)
+
+
+def _workers(seconds: float) -> int:
+    """Threads for files that take so long each.
+
+    Two threads halve the time of photographs (60 of 6 megapixels: 0.47 s against 0.86 s), but on pictures of 64 x 64
+    they contend for the interpreter (3,000: 0.82 s against 0.48 s): one does those best.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if seconds > _SLOW else 1

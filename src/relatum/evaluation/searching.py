@@ -89,7 +89,7 @@ def read_queries(queries: Sequence[Source], like: ImageSet) -> ImageSet:
         if not Path(query).exists():
             raise InputError(f"there is no image file '{os.fspath(query)}'.")
         try:
-            pixels[i] = decode(query, like.side)
+            pixels[i] = decode(Path(query), like.side)
         except Exception as error:  # whatever Pillow raises on a file that it cannot read
             raise InputError(f"{os.fspath(query)} cannot be read: {reason(error)}.") from None
     return replace(like, images=pixels, labels=None, classes=(), files=[os.fspath(q) for q in queries], skipped=())

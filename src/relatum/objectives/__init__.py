@@ -14,7 +14,7 @@ __all__ = ["EpochContext", "Objective", "build"]
 
 
 def build(method: str, backbone: nn.Module, num_features: int, options: Any, **context: Any) -> Objective:
-    """An objective by its name; `options` is the dataclass of its row, `context` what the engine knows (classes, images)."""
+    """An objective by its name; `options` is the dataclass of its row, `context` what the engine knows (classes, …)."""
     row = registry.find(registry.METHODS, "method", method)
     objective: Objective = registry.resolve(row.target)(backbone, num_features, **asdict(options), **context)
     return objective

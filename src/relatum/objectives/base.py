@@ -1,8 +1,8 @@
 """The contract between the engine and a method.
 
 An objective is an `nn.Module` that owns the backbone and its head. `forward(batch)` gives the loss and a few metrics; a
-bare views tensor (K, M, C, H, W) does in place of a batch for methods that need nothing else. `start_epoch` is an optional
-hook. The engine knows this file and never a concrete method.
+bare views tensor (K, M, C, H, W) does in place of a batch for methods that need nothing else. `start_epoch` is an
+optional hook. The engine knows this file and never a concrete method.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class EpochContext:
 class Objective(nn.Module):
     """Base class of all methods.
 
-    Subclasses are built as `cls(backbone, num_features, num_classes=..., num_images=..., **options)`, where the options are
-    those of the method's row in `registry.METHODS`; anything that a method does not need is swallowed by `**unused`.
+    Subclasses are built as `cls(backbone, num_features, num_classes=..., num_images=..., **options)`, where the options
+    are those of the method's row in `registry.METHODS`; what a method does not need is swallowed by `**unused`.
     """
 
     backbone: nn.Module

@@ -85,6 +85,7 @@ class RelationalReasoning(Objective):
     def score(self, z_i: Tensor, z_j: Tensor, *, symmetric: bool = False) -> Tensor:
         """The relation score in [0, 1] of pairs of representations, with the head in eval mode.
 
-        With `cat` it is not symmetric in its arguments, whatever the paper's property (ii) says; `symmetric` averages both orders.
+        With `cat` it is not symmetric in its arguments, whatever the paper's property (ii) says; `symmetric` averages
+        both orders.
         """
         return relation.score(self.relation, z_i, z_j, symmetric=symmetric)

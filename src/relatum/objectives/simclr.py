@@ -68,13 +68,13 @@ def log_probabilities(projections: Tensor, views: int, temperature: float) -> tu
     One (K·M)² matrix of similarities serves all. In single precision at least, whatever autocast says.
     """
     with torch.autocast(projections.device.type, enabled=False):
-        z = F.normalize(single(projections), dim=1)
+        z = F.normalize(single(projections), dim=1) * temperature**-0.5  # so that products are similarities / t
         images = len(z) // views
-        similarity = (z @ z.T) / temperature
+        similarity = z @ z.T
         similarity.fill_diagonal_(-torch.inf)
         log_norm = similarity.logsumexp(1)
         z_KMP = z.view(views, images, -1)
-        positives_KKM = torch.einsum("kmp,lmp->klm", z_KMP, z_KMP) / temperature
+        positives_KKM = torch.einsum("kmp,lmp->klm", z_KMP, z_KMP)
         with torch.no_grad():
             image = torch.arange(len(z), device=z.device) % images
             found = (similarity.argmax(1) % images == image).float().mean()

@@ -33,9 +33,10 @@ IMAGES = {  # pretraining images, labelled training images, test images
 }
 # Multiply-adds of one 32 x 32 view, forward, in millions; they grow with the area.
 _MEGA = {"conv4": 1.1, "resnet8": 12.5, "resnet32": 69.0, "resnet56": 126.0, "resnet34": 75.0}
-_START = 6.0  # seconds until a process trains: imports, data, compilation
+_START = 10.0  # seconds until a process trains: imports, data, compilation
 _PAIR = 0.6e-6  # seconds per pair of the relation head (37 ms for 63,488 pairs, two cores)
 _VIEW = 5e-6  # seconds to make one 32 x 32 view (two cores)
+_LOCAL = 17e-3  # seconds of Deep InfoMax's local discriminator for a 32 x 32 image: 1 GFLOP at every pixel of the map
 _PROBE_STEP = 2.5e-4  # seconds per step of a linear probe on features
 
 
@@ -100,6 +101,8 @@ def run_seconds(run: Run, cost: Cost) -> float:
     per_image = run.views * (cost(run.backbone, side) + _VIEW * (side / 32) ** 2)
     if run.method == "relational":
         per_image += (run.views**2 - run.views) * _PAIR
+    if run.method == "deepinfomax":
+        per_image += _LOCAL * (side / 32) ** 2
     return _START + run.epochs * images * per_image
 
 

@@ -166,6 +166,14 @@ def write(folder: str | Path, entry: Mapping[str, Any]) -> Path:
     return path
 
 
+def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """An entry of weights that were kept, with results that were added since: training is the old entry's."""
+    results = {(r.get("protocol"), r.get("dataset"), r.get("split"), r.get("tag", "")): r for r in old["evaluations"]}
+    results |= {(r.get("protocol"), r.get("dataset"), r.get("split"), r.get("tag", "")): r for r in new["evaluations"]}
+    commands = dict.fromkeys([*old.get("commands", ()), *new["commands"]])
+    return {**new, **old, "commands": list(commands), "evaluations": list(results.values())}
+
+
 def restore(entry: Entry, run_dir: str | Path) -> bool:
     """Make a run folder that can be evaluated from an entry whose weights were kept; False where they were not."""
     import tomli_w

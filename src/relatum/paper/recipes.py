@@ -1,10 +1,10 @@
 """`recipes/`: the paper's conditions as TOML files, one per condition family, made from the grid.
 
-A family is what the tables pretrain alike but for one thing at a time that a flag changes: seed, dataset, backbone, K in
-the study of K, fraction of labels, aggregation or head. The file is one run in full, and its first lines list the flags
-that give the family's others. What a dataset itself decides (split, side, mean, std, padding) is left to the dataset's
-name, so that naming another dataset brings its own. `python -m relatum.paper.recipes FOLDER` writes them; a test
-holds the folder to what the grid says.
+A family is what the tables pretrain alike but for one thing at a time that a flag changes: seed, dataset, backbone, K
+in the study of K, fraction of labels, aggregation or head. The file is one run in full, and its first lines list the
+flags that give the family's others. What a dataset itself decides (split, side, mean, std, padding) is left to the
+dataset's name, so that naming another dataset brings its own. `python -m relatum.paper.recipes FOLDER` writes them; a
+test holds the folder to what the grid says.
 """
 
 from __future__ import annotations

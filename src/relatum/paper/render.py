@@ -9,7 +9,9 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from relatum.paper import results as known
@@ -69,6 +71,7 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
                 "paper_std": paper.std,
                 "paper_text": paper.text,
                 "difference": None if ours.mean is None or paper.mean is None else ours.mean - paper.mean,
+                "sources": sorted({str(p) for e in (*cell.evaluations, *cell.minus) if (p := results.source(e))}),
                 "best": _is_best(cell, sheet, {k: f.mean for k, f in figures.items()}),
                 "paper_best": _is_best(cell, sheet, {id(c): c.paper.mean for c in sheet.cells}),
             }
@@ -142,8 +145,8 @@ def to_csv(rendered: Mapping[str, Any]) -> str:
     return out.getvalue()
 
 
-def to_markdown(rendered: Mapping[str, Any]) -> str:
-    """The table as Markdown, notes below."""
+def to_markdown(rendered: Mapping[str, Any], folder: Path | None = None) -> str:
+    """The table as Markdown, notes below; with a `folder` that it will lie in, also links to the runs behind it."""
     if "claims" in rendered:
         return _claims_markdown(rendered)
     parts = []
@@ -151,7 +154,12 @@ def to_markdown(rendered: Mapping[str, Any]) -> str:
         parts.append(f"### {sheet['title']}")
         parts.append("Each cell: **ours**, the paper's, and the difference. " + _note_of_states(sheet))
         parts.append(_grid(sheet))
-    return "\n\n".join([*parts, "\n".join(f"- {n}" for n in rendered["notes"])]) + "\n"
+    notes = [f"- {n}" for n in rendered["notes"]]
+    sources = dict.fromkeys(p for s in rendered["sheets"] for c in s["cells"] for p in c["sources"])
+    if folder is not None and sources:
+        links = (f"[{Path(p).stem}]({Path(os.path.relpath(p, folder)).as_posix()})" for p in sources)
+        notes.append(f"- Runs: {', '.join(links)}.")
+    return "\n\n".join([*parts, "\n".join(notes)]) + "\n"
 
 
 def _note_of_states(sheet: Mapping[str, Any]) -> str:

@@ -124,6 +124,9 @@ class _Job:
         spent = [row["seconds"] for row in self.results.records(self.run) if row.get("what") == self.run.id]
         if entry["seconds"] is None and spent:
             entry["seconds"] = round(sum(spent), 1)
+        if not spent:  # the weights came from the ledger
+            for kept in self.results.entries_of(self.run):
+                entry = {**ledger.merge(kept.document, entry), "id": self.run.id}
         ledger.write(self.results.out / "ledger", entry)
 
     def _published(self, command: str) -> str:
@@ -138,7 +141,7 @@ class _Job:
         """Run one command, record it, and judge it by its exit code and by what it left."""
         words = [*words, *(["--root", self.root] if self.root else [])]
         log = self.results.log(self.run).with_suffix(".txt")
-        self.say(f"{self.label} {what}")
+        self.say(f"{self.label} {what} (output: {log})")
         started = time.monotonic()
         code, error = self.child.run([*self.command, *words], log)
         seconds = time.monotonic() - started
@@ -152,6 +155,7 @@ class _Job:
             self._failed(what, words, code, error)
             return False
         self.outcome.ran.append(what)
+        self.say(f"{self.label} {what}: done in {seconds:.1f} s")
         return True
 
     def _record(self, what: str, words: Sequence[str], code: int, error: str, seconds: float) -> None:

@@ -71,6 +71,15 @@ class Results:
                 return found
         return None
 
+    def source(self, evaluation: Evaluation) -> Path | None:
+        """The ledger entry that holds a result, for links; a run's folder where it has no entry yet."""
+        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
+        if document is not None and self.trained(evaluation.run):
+            entry = self.out / "ledger" / f"{evaluation.run.id}.json"
+            return entry if entry.exists() else self.run_dir(evaluation.run)
+        entries = self.entries_of(evaluation.run)
+        return next((entry.path for entry in entries if entry.result(evaluation) is not None), None)
+
     def records(self, run: Run) -> list[dict[str, Any]]:
         """What became of the commands of a run, oldest first."""
         rows = []

@@ -73,9 +73,9 @@ def pair_loss(
         focal: False is plain cross-entropy, with no weight.
         backend: `numba` (float32 on the CPU; cat, sum, mean), `torch` (chunked, anywhere), `reference` (materialises
             every pair), or `auto`: numba where it can serve, else torch.
-        reduce: for synchronised batch-norm: sums a small float64 vector across ranks. A `RelationHead` in training calls
-            it once in forward and once in backward; gradients are then those of the sum of all ranks' losses. Heads
-            without statistics over pairs do not need it.
+        reduce: for synchronised batch-norm: sums a small float64 vector across ranks. A `RelationHead` in training
+            calls it once in forward and once in backward; gradients are then those of the sum of all ranks' losses.
+            Heads without statistics over pairs do not need it.
     """
     backend = choose_backend(head, features, backend)
     if isinstance(head, DotHead):

@@ -180,34 +180,37 @@ def row_sums(mine, others, scale, shift, g, slope, start, partner, place, add, o
 
 
 @njit(**_FLAGS)
-def row_gradients(mine, others, by_k, constant, by_h, start, partner, add, out, first, last):
-    """out[row] = Σ ∂h over a row's pairs, ∂h = by_k · k + constant + by_h · (mine + others), where `out` holds Σ k.
-
-    With `add`, only the last two terms are added: Σ k was taken for both sides together.
-    """
-    hidden = mine.shape[1]
-    total = np.empty(hidden, np.float32)
+def partner_sums(features, start, partner, add, out, first, last):
+    """out[row] = the sum of the features of a row's partners; with `add`, added to what is there."""
+    width = features.shape[1]
     for row in range(first, last):
-        total[:] = _ZERO
+        result = out[row]
+        if not add:
+            result[:] = _ZERO
         at, end = start[row], start[row + 1]
         while at + 4 <= end:
-            b0, b1, b2, b3 = (
-                others[partner[at]],
-                others[partner[at + 1]],
-                others[partner[at + 2]],
-                others[partner[at + 3]],
-            )
-            for u in range(hidden):
-                total[u] += (b0[u] + b1[u]) + (b2[u] + b3[u])
+            z0, z1 = features[partner[at]], features[partner[at + 1]]
+            z2, z3 = features[partner[at + 2]], features[partner[at + 3]]
+            for u in range(width):
+                result[u] += (z0[u] + z1[u]) + (z2[u] + z3[u])
             at += 4
         while at < end:
-            b0 = others[partner[at]]
-            for u in range(hidden):
-                total[u] += b0[u]
+            z0 = features[partner[at]]
+            for u in range(width):
+                result[u] += z0[u]
             at += 1
-        count = np.float32(end - start[row])
-        a = mine[row]
-        result = out[row]
+
+
+@njit(**_FLAGS)
+def row_gradients(mine, by_k, constant, by_h, start, add, out, first, last):
+    """out[row] = by_k · out[row] + count · (constant + by_h · mine[row]), count being the number of the row's pairs.
+
+    With `add`, only the second term is added: the first was made for both sides together.
+    """
+    hidden = mine.shape[1]
+    for row in range(first, last):
+        count = np.float32(start[row + 1] - start[row])
+        a, result = mine[row], out[row]
         for u in range(hidden):
             k = result[u] if add else by_k[u] * result[u]
-            result[u] = k + count * (constant[u] + by_h[u] * a[u]) + by_h[u] * total[u]
+            result[u] = k + count * (constant[u] + by_h[u] * a[u])

@@ -37,7 +37,9 @@ def _has_numba() -> bool:
     try:
         import numba  # noqa: F401
     except Exception as error:  # a broken install fails with more than ImportError
-        warnings.warn(f"numba cannot be imported ({error}): views are made by torch, several times slower.", stacklevel=2)
+        warnings.warn(
+            f"numba cannot be imported ({error}): views are made by torch, several times slower.", stacklevel=2
+        )
         return False
     return True
 
@@ -64,8 +66,9 @@ def make_views(
         side: of the views.
         mean: per channel, of colours in [0, 1].
         std: per channel.
-        backend: `numba` (fused, CPU), `torch` (batched, any device), `reference` (slow), or `auto`: the fastest there is.
-        out: a tensor to fill and return, of the shape and layout that would be returned (not for `torch` and `reference`).
+        backend: `numba` (fused, CPU), `torch` (batched, any device), `reference` (slow), or `auto`: the fastest there.
+        out: a tensor to fill and return, of the shape and layout that would be returned (numba only). Reusing one
+            saves the page faults of fresh memory, which cost as much as the views.
         threads: at most so many (numba).
         channels_last: memory layout of the result.
     """
@@ -79,7 +82,9 @@ def make_views(
     if backend == "torch":
         from relatum.views import tensor
 
-        batch = images if isinstance(images, torch.Tensor) else torch.from_numpy(np.asarray(images)[np.asarray(sources)])
+        batch = (
+            images if isinstance(images, torch.Tensor) else torch.from_numpy(np.asarray(images)[np.asarray(sources)])
+        )
         index = torch.as_tensor(sources, device=batch.device) if isinstance(images, torch.Tensor) else None
         views = tensor.make_views(batch, index, params.to(batch.device), side, mean, std)
         return views.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)

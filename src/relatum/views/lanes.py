@@ -1,10 +1,11 @@
 """Sixteen float32 at a time, for numba: a vector type with arithmetic, and loads and stores from flat arrays.
 
 numba leaves vectorisation to LLVM's loop analysis, which gives up, or adds checks that cost more than they save, on the
-short rows of a 32 x 32 view (measured: 42 against 6 ns for a row's vertical blend, 81 against 10 ns for its horizontal one). Here
-a vector is a vector from the start. It is plain LLVM: one AVX-512 register, two of AVX2 or four of NEON. Only
-`pick` uses an instruction of one family, where the machine has it.
+short rows of a 32 x 32 view (measured: 42 against 6 ns for a row's vertical blend, 81 against 10 ns for its horizontal
+one). Here a vector is a vector from the start. It is plain LLVM: one AVX-512 register, two of AVX2 or four of NEON.
+Only `pick_pairs` uses an instruction of one family, where the machine has it.
 """
+# mypy: ignore-errors
 
 from __future__ import annotations
 
@@ -105,7 +106,7 @@ def _arithmetic(symbol: Any, name: str) -> None:
     both = _binary(name)
 
     @overload(symbol, inline="always")
-    def vectors(a, b):  # type: ignore[no-untyped-def]  # numba wants the lambda's signature to the letter
+    def vectors(a, b):  # numba wants the lambda's signature to the letter
         if isinstance(a, LanesType) and isinstance(b, LanesType):
             return lambda a, b: both(a, b)
         if isinstance(a, LanesType) and isinstance(b, types.Number):
@@ -142,29 +143,43 @@ def absolute(typing: Any, value: Any) -> Any:
 
 
 @intrinsic
-def pick(typing: Any, array: Any, start: Any, numbers: Any, at: Any) -> Any:
-    """array[start + numbers[at + lane]]; the numbers must be below 32, and array must reach 32 beyond start."""
+def pick_pairs(typing: Any, array: Any, start: Any, numbers: Any, at: Any) -> Any:
+    """Neighbours array[p] and array[p + 1] with p = start + numbers[at + lane].
+
+    The numbers must be below 31, and the array must reach 32 beyond start.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kind, _, kind_numbers, _ = signature.args
         array, start, numbers, at = args
-        index = _read(context, builder, kind_numbers, numbers, at, _INTS)
+        first = _read(context, builder, kind_numbers, numbers, at, _INTS)
+        indices = [first, builder.add(first, ir.Constant(_INTS, [1] * LANES))]
         if "+avx512f" in getattr(context.codegen(), "_tm_features", ""):
-            low = _read(context, builder, kind, array, start, _FLOATS)
-            high = _read(context, builder, kind, array, builder.add(start, ir.Constant(start.type, LANES)), _FLOATS)
-            permute = builder.module.declare_intrinsic(
-                "llvm.x86.avx512.vpermi2var.ps.512", (), ir.FunctionType(_FLOATS, [_FLOATS, _INTS, _FLOATS])
-            )
-            return builder.call(permute, [low, index, high])
-        data = context.make_array(kind)(context, builder, array).data
-        result = ir.Constant(_FLOATS, ir.Undefined)
-        for lane in range(LANES):
-            place = builder.add(start, builder.zext(builder.extract_element(index, _I32(lane)), start.type))
-            value = builder.load(builder.gep(data, [place]))
-            result = builder.insert_element(result, value, _I32(lane))
-        return result
+            picked = [_permute(context, builder, kind, array, start, index) for index in indices]
+        else:
+            picked = [_one_by_one(context, builder, kind, array, start, index) for index in indices]
+        return context.make_tuple(builder, signature.return_type, picked)
 
-    return lanes_type(array, types.intp, numbers, types.intp), codegen
+    return types.UniTuple(lanes_type, 2)(array, types.intp, numbers, types.intp), codegen
+
+
+def _permute(context: Any, builder: Any, kind: Any, array: Any, start: Any, index: Any) -> Any:
+    """array[start + index] by one instruction that looks sixteen numbers up in two registers."""
+    low = _read(context, builder, kind, array, start, _FLOATS)
+    high = _read(context, builder, kind, array, builder.add(start, ir.Constant(start.type, LANES)), _FLOATS)
+    signature = ir.FunctionType(_FLOATS, [_FLOATS, _INTS, _FLOATS])
+    permute = builder.module.declare_intrinsic("llvm.x86.avx512.vpermi2var.ps.512", (), signature)
+    return builder.call(permute, [low, index, high])
+
+
+def _one_by_one(context: Any, builder: Any, kind: Any, array: Any, start: Any, index: Any) -> Any:
+    """The same on any machine."""
+    data = context.make_array(kind)(context, builder, array).data
+    result = ir.Constant(_FLOATS, ir.Undefined)
+    for lane in range(LANES):
+        place = builder.add(start, builder.zext(builder.extract_element(index, _I32(lane)), start.type))
+        result = builder.insert_element(result, builder.load(builder.gep(data, [place])), _I32(lane))
+    return result
 
 
 @intrinsic
@@ -190,7 +205,14 @@ def load_pixels(typing: Any, array: Any, index: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         parts = [
-            _read(context, builder, signature.args[0], args[0], builder.add(args[1], ir.Constant(args[1].type, offset)), _BYTES)
+            _read(
+                context,
+                builder,
+                signature.args[0],
+                args[0],
+                builder.add(args[1], ir.Constant(args[1].type, offset)),
+                _BYTES,
+            )
             for offset in (0, LANES, 2 * LANES)
         ]
         front = builder.shuffle_vector(parts[0], parts[1], _mask(range(2 * LANES)))
@@ -220,4 +242,3 @@ def store_pixels(typing: Any, array: Any, index: Any, red: Any, green: Any, blue
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes_type, lanes_type, lanes_type), codegen
-

@@ -46,6 +46,7 @@ class ViewParams:
         gray: (V,) bool.
         turns: (V,) int8 quarter turns counter-clockwise, 0 to 3.
         cutout: (V, 4) int32 y0, x0, height, width in the finished view; height 0 for none.
+        margin: how far boxes may reach outside the image, in source pixels.
     """
 
     box: NDArray[np.int32]
@@ -57,13 +58,15 @@ class ViewParams:
     gray: NDArray[np.bool_]
     turns: NDArray[np.int8]
     cutout: NDArray[np.int32]
+    margin: int = 0
 
     def __len__(self) -> int:
         return len(self.box)
 
     def rows(self, index: Any) -> ViewParams:
         """The rows that a slice, a mask or an array of numbers selects."""
-        return ViewParams(*(getattr(self, f.name)[index] for f in dataclasses.fields(self)))
+        chosen = {name: getattr(self, name)[index] for name in ARRAYS}
+        return dataclasses.replace(self, **chosen)
 
     __getitem__ = rows
 
@@ -72,6 +75,9 @@ class ViewParams:
         from relatum.views.tensor import TensorParams
 
         return TensorParams.of(self, device)
+
+
+ARRAYS = tuple(f.name for f in dataclasses.fields(ViewParams) if f.name != "margin")
 
 
 def sample(
@@ -118,6 +124,7 @@ def sample(
         gray=_chance(policy.gray_p, keys, GRAY),
         turns=_turns(policy, keys, np.repeat(numbers, count // max(views, 1))),
         cutout=_cutout(policy, keys, side),
+        margin=pad if policy.crop == "padded" else 0,
     )
 
 

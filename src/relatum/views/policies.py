@@ -65,6 +65,8 @@ class Policy:
             raise ValueError(f"crop must be none, padded or resized, not {self.crop!r}")
         if self.turn not in ("none", "view", "random"):
             raise ValueError(f"turn must be none, view or random, not {self.turn!r}")
+        if max(abs(self.hue[0]), abs(self.hue[1])) > 0.5:
+            raise ValueError(f"hue shifts lie within half a circle, not {self.hue}")
 
 
 _RELATIONAL = Policy(crop="resized", flip_p=0.5, jitter_p=0.8, gray_p=0.2)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
+import relatum
+from relatum import data
 from relatum.sources import Visible, sources
 
 RANDOM = np.random.default_rng(0)
@@ -43,12 +49,6 @@ def test_labelled_slots_draw_labelled_images_of_their_class_and_others_keep_thei
     assert len(np.unique(drawn)) > labelled.sum() / 2
 
 
-def test_hidden_labels_are_never_read() -> None:
-    """Whatever the labels of the hidden images are, the draws stay: the function is given -1 for them."""
-    changed = np.where(SEEN, TRUTH, (TRUTH + 1) % 5)
-    assert np.array_equal(draw(np.where(SEEN, changed, -1)), draw())
-
-
 def test_draws_are_uniform_within_the_class() -> None:
     labels = np.where(np.arange(100) < 10, 3, -1)
     found = np.concatenate([draw(labels, indices=np.arange(10), epoch=e, views=50).ravel() for e in range(20)])
@@ -73,3 +73,54 @@ def test_a_class_without_a_visible_image_is_no_error() -> None:
     found = draw(labels, indices=np.arange(5), views=20)
     assert set(found[:, 4]) == {4}
     assert set(found[:, 1]) == set(found[:, 3]) == {1, 3}
+
+
+FLAGS: dict[str, Any] = {"views": 3, "batch_size": 8, "epochs": 1, "compile": "off", "threads": 1, "quiet": True}
+
+
+def test_a_run_reads_the_visible_labels_and_no_others(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice of labelled images is fixed first: it is balanced over all classes. Then the others are poisoned."""
+    load, seen = data.load, np.arange(36) % 3 == 0
+    monkeypatch.setattr(data, "labelled_subset", lambda *a, **o: seen)
+
+    def run(name: str, poison: np.ndarray | None = None, **flags: Any) -> bytes:
+        def poisoned(*arguments: Any, **options: Any) -> data.ImageSet:
+            images = load(*arguments, **options)
+            assert images.labels is not None
+            other = (images.labels + 1 + np.arange(36) % 2) % 3
+            return images if poison is None else replace(images, labels=np.where(poison, other, images.labels))
+
+        monkeypatch.setattr(data, "load", poisoned)
+        made = relatum.pretrain(pictures, out=tmp_path / name, **{**FLAGS, **flags})
+        return (made.path / "backbone.safetensors").read_bytes()
+
+    clean = run("clean", labels=0.3)
+    assert run("hidden", ~seen, labels=0.3) == clean
+    assert run("visible", seen, labels=0.3) != clean
+    assert run("none", labels=0) == run("unsupervised") != clean
+
+
+@pytest.mark.parametrize("avoid", [False, True])
+def test_a_batch_carries_labels_only_where_the_objective_uses_them(
+    avoid: bool, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relatum.objectives.relational import RelationalReasoning
+
+    found: list[Any] = []
+    forward = RelationalReasoning.forward
+
+    def look(self: RelationalReasoning, batch: Any) -> Any:
+        found.append(batch.labels)
+        return forward(self, batch)
+
+    monkeypatch.setattr(RelationalReasoning, "forward", look)
+    sets = {"objective.avoid_collisions": avoid}
+    relatum.pretrain(pictures, out=tmp_path / "run", labels=0.5, set=sets, **FLAGS)
+    assert len(found) == 5
+    if not avoid:
+        assert found == [None] * 5
+    else:
+        labels = np.concatenate([np.asarray(one) for one in found])
+        assert sorted(np.bincount(labels + 1)) == [6, 6, 6, 18]  # half of each class of twelve is hidden

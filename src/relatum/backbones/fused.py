@@ -1,0 +1,167 @@
+"""Conv-4's training step in few passes over memory: convolution, batch-norm, ReLU and pooling fused, on the CPU.
+
+The plain modules (conv4.py) are the specification; this runs their parameters and buffers through compiled kernels.
+Only the convolutions' outputs y are stored. A forward pass over the images pools the layer below from its y, convolves
+in the cache, and sums the batch statistics while the result is still in registers. The backward pass of a layer makes
+dy from y and the gradient of the pooled map, and uses it at once for the weights, for the gradient of the layer below
+and for that layer's batch-norm sums. docs/log.md has the figures.
+
+The images are cut into at most 32 parts, whatever the number of threads, and the parts' sums are added in order: the
+bits do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from relatum.backbones.conv4 import Conv4
+from relatum.backbones.fused_kernels import TILES, backward_kernel, features, features_backward, forward_kernel
+from relatum.parallel import run_chunks
+
+Array = npt.NDArray[Any]
+_PARTS = 32
+_EMPTY = np.zeros(0, np.float32)
+
+
+class _Layer(NamedTuple):
+    """What the backward pass needs of a layer: y, its batch-norm as y · scale + bias, mean, and 1/σ in float64."""
+
+    y: Array
+    scale: Array = _EMPTY
+    bias: Array = _EMPTY
+    mean: Array = _EMPTY
+    inverse: Array = _EMPTY
+
+
+def attach(network: nn.Module) -> bool:
+    """Let a Conv4 train through the fused kernels; where they do not apply, it goes on as before.
+
+    Returns:
+        Whether `network` is a Conv4; any other module is left alone.
+    """
+    if type(network) is not Conv4:
+        return False
+    network.forward = functools.partial(_forward_or_plain, network)  # type: ignore[method-assign]
+    return True
+
+
+def _forward_or_plain(network: Conv4, x: Tensor) -> Tensor:
+    return forward(network, x) if usable(network, x) else Conv4.forward(network, x)
+
+
+def usable(network: Conv4, x: Tensor) -> bool:
+    """Whether `forward` can stand in for `network(x)`: training in float32 on the CPU, sides in multiples of 32."""
+    norms = [block.bn for block in _blocks(network)]
+    return (
+        all(norm.training and norm.track_running_stats and norm.weight.dtype == torch.float32 for norm in norms)
+        and x.dtype == torch.float32
+        and x.device.type == norms[0].weight.device.type == "cpu"
+        and not (x.requires_grad or torch.is_autocast_enabled("cpu") or torch.compiler.is_compiling())
+        and x.ndim == 4
+        and x.shape[0] > 0
+        and x.shape[2] == x.shape[3]
+        and x.shape[2] % 32 == 0
+    )
+
+
+def forward(network: Conv4, x: Tensor) -> Tensor:
+    """`network(x)` in training by the fused kernels: the same parameters, gradients and running statistics.
+
+    Args:
+        network: a `Conv4` for which `usable` holds.
+        x: images (N, 3, S, S); channels-last spares a copy.
+    """
+    blocks = _blocks(network)
+    parameters = [p for block in blocks for p in (block.conv.weight, block.bn.weight, block.bn.bias)]
+    apply: Any = _Conv4.apply
+    z, moments = apply(x, tuple(block.bn.eps for block in blocks), *parameters)
+    with torch.no_grad():
+        for layer, (block, moment) in enumerate(zip(blocks, moments.split([t.cout for t in TILES], 1), strict=True)):
+            norm, values = block.bn, x.shape[0] * (x.shape[2] >> layer) ** 2
+            norm.num_batches_tracked += 1
+            momentum = norm.momentum if norm.momentum is not None else 1 / int(norm.num_batches_tracked)
+            norm.running_mean.lerp_(moment[0].float(), momentum)
+            norm.running_var.lerp_((moment[1] * (values / (values - 1))).float(), momentum)
+    return z
+
+
+def _blocks(network: Conv4) -> list[Any]:
+    return [network.layer1, network.layer2, network.layer3, network.layer4]
+
+
+class _Conv4(torch.autograd.Function):
+    """Images and twelve parameters to representations, and the moments (2, 8 + 16 + 32 + 64) of the batch."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: tuple[float, ...], *parameters: Tensor) -> tuple[Tensor, Tensor]:
+        count, side, parts = x.shape[0], x.shape[2], min(_PARTS, x.shape[0])
+        images = np.diff(np.arange(parts + 1) * count // parts)[:, None]
+        layers, moments = [_Layer(x.detach().permute(0, 2, 3, 1).contiguous().view(-1).numpy())], []
+        for k, tile in enumerate(TILES):
+            weight, gamma, beta = (p.detach().numpy() for p in parameters[3 * k : 3 * k + 3])
+            below, y = layers[-1], np.empty(count * side * side * tile.cout, np.float32)
+            stats = np.zeros((parts, 3, tile.cout))
+            weight = _flat(weight.transpose(2, 3, 1, 0))
+            _run(forward_kernel(tile), count, *below[:3], weight, y, stats.reshape(-1), side, side)
+            mean, variance = _combine(stats, images * side * side)
+            inverse = 1 / np.sqrt(variance + eps[k])
+            scale = gamma * inverse
+            layers.append(_Layer(y, _flat(scale), _flat(beta - mean * scale), _flat(mean), inverse))
+            moments.append(np.stack([mean, variance]))
+            side //= 2
+        z = np.empty((count, 64), np.float32)
+        _run(features, count, *layers[-1][:3], z.reshape(-1), side * 2, side * 2)
+        ctx.layers, ctx.shape = layers, x.shape
+        ctx.save_for_backward(*parameters)
+        ctx.mark_non_differentiable(both := torch.from_numpy(np.concatenate(moments, 1)))
+        return torch.from_numpy(z), both
+
+    @staticmethod
+    def backward(ctx: Any, dz: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        layers, parameters = ctx.layers, ctx.saved_tensors
+        count, parts = ctx.shape[0], min(_PARTS, ctx.shape[0])
+        side = window = ctx.shape[2] // 8
+        dp, stats = dz.contiguous().numpy().reshape(-1), np.zeros((parts, 2, 64))
+        _run(features_backward, count, *layers[4][:4], dp, stats.reshape(-1), side, side)
+        gradients: list[Tensor] = []
+        for k in (3, 2, 1, 0):
+            tile, below, layer, pixels = TILES[k], layers[k], layers[k + 1], count * side * side
+            weight, gamma, _ = (p.detach().numpy() for p in parameters[3 * k : 3 * k + 3])
+            dbeta, dgamma = stats.sum(0)
+            dgamma *= layer.inverse
+            slope, scale = -gamma * layer.inverse**2 * dgamma / pixels, gamma * layer.inverse
+            slopes = _flat(np.stack([scale, slope, -scale * dbeta / pixels - slope * layer.mean]))
+            dweight = np.zeros((parts, 3, 3, tile.cin, tile.cout), np.float32)
+            dx, stats = np.empty(pixels * tile.cin if k else 0, np.float32), np.zeros((parts, 2, tile.cin))
+            flipped = _flat(weight[:, :, ::-1, ::-1].transpose(2, 3, 0, 1))
+            results = dweight.reshape(-1), dx, stats.reshape(-1)
+            arrays = *below[:4], *layer[:3], slopes, dp, flipped, *results
+            _run(backward_kernel(tile), count, *arrays, side, side, window, window)
+            found = dweight.sum(0).transpose(3, 2, 0, 1), dgamma, dbeta
+            gradients = [torch.from_numpy(np.ascontiguousarray(g, np.float32)) for g in found] + gradients
+            dp, side, window = dx, side * 2, 2
+        return None, None, *gradients
+
+
+def _run(kernel: Any, count: int, *arguments: Any) -> None:
+    """Call a kernel on each of torch's threads, which share out the parts of `count` images through a counter."""
+    parts, threads = min(_PARTS, count), torch.get_num_threads()
+    run_chunks(kernel, [(np.zeros(1, np.int64), parts, count, *arguments)] * min(threads, parts), threads)
+
+
+def _combine(stats: Array, sizes: Array) -> tuple[Array, Array]:
+    """Mean and biased variance in float64 from the parts' Σ(y − s), Σ(y − s)² and s, (parts, 3, C)."""
+    total, square, shift = stats.swapaxes(0, 1)
+    means = shift + total / sizes
+    mean = (means * sizes).sum(0) / sizes.sum()
+    return mean, (square - total**2 / sizes + sizes * (means - mean) ** 2).sum(0) / sizes.sum()
+
+
+def _flat(array: Array) -> Array:
+    return np.ascontiguousarray(array, np.float32).reshape(-1)

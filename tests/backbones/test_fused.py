@@ -1,0 +1,143 @@
+"""The fused Conv-4 against its plain modules in float64: values, every gradient, running statistics, and sameness."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from relatum import backbones
+from relatum.backbones import fused
+from relatum.backbones.conv4 import Conv4
+
+pytest.importorskip("numba")
+
+
+@pytest.fixture
+def network() -> Conv4:
+    """A Conv4 whose batch-norms are not the identity, in the order of memory that training uses."""
+    made = backbones.build("conv4", seed=3)
+    assert isinstance(made, Conv4)
+    draw = torch.Generator().manual_seed(5)
+    for name, value in made.named_parameters():
+        if ".bn." in name:
+            value.data += 0.3 * torch.randn(value.shape, generator=draw)
+    return made.to(memory_format=torch.channels_last).train()
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def images(count: int, side: int = 32, *, seed: int = 0) -> Tensor:
+    return torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(seed))
+
+
+def step(network: Conv4, x: Tensor, *, plain: bool) -> dict[str, Tensor]:
+    """Representations, gradients of a random projection of them, and buffers afterwards."""
+    weights = torch.randn(len(x), 64, generator=torch.Generator().manual_seed(1)).to(x.dtype)
+    z = network(x) if plain else fused.forward(network, x)
+    (z * weights).sum().backward()
+    found = {"z": z.detach()} | {f"grad {name}": p.grad for name, p in network.named_parameters() if p.grad is not None}
+    return found | dict(network.named_buffers())
+
+
+def error(found: Tensor, wanted: Tensor) -> float:
+    return float((found.detach().double() - wanted.detach()).norm() / wanted.detach().double().norm())
+
+
+@pytest.mark.parametrize(("count", "side"), [(1, 32), (5, 32), (37, 32), (67, 32), (3, 64), (2, 96)])
+def test_values_gradients_and_statistics_are_the_plain_modules(network: Conv4, count: int, side: int) -> None:
+    x = images(count, side)
+    oracle = step(copy.deepcopy(network).double(), x.double(), plain=True)
+    found = step(network, x.to(memory_format=torch.channels_last), plain=False)
+    assert found.keys() == oracle.keys()
+    assert len(found) == 1 + 12 + 12
+    for name, wanted in oracle.items():
+        if name.startswith("grad"):  # they jump where ReLU's input is within rounding of zero: the fused head's bound
+            assert error(found[name], wanted) < 1e-4, name
+        elif name.endswith("running_mean"):  # about zero here: what counts is its error against the spread
+            spread = oracle[name.replace("mean", "var")].sqrt()
+            assert float(((found[name] - wanted) / spread).abs().max()) < 1e-6, name
+        else:
+            assert error(found[name], wanted) < 1e-5, name
+    assert int(network.layer1.bn.num_batches_tracked) == 1
+
+
+def test_two_steps_keep_the_running_averages(network: Conv4) -> None:
+    plain = copy.deepcopy(network).double()
+    network.layer2.bn.momentum = plain.layer2.bn.momentum = None  # the cumulative average
+    for seed in (1, 2):
+        plain(images(9, seed=seed).double())
+        fused.forward(network, images(9, seed=seed))
+    for (name, found), wanted in zip(network.named_buffers(), plain.buffers(), strict=True):
+        assert error(found, wanted) < 1e-5, name
+
+
+def test_statistics_do_not_cancel(network: Conv4) -> None:
+    """A mean a thousand times the spread: Σy² − (Σy)² in float32 would leave nothing."""
+    x = 1e-2 * images(16) + 10
+    found = fused.forward(copy.deepcopy(network), x)
+    wanted = copy.deepcopy(network).double()(x.double())
+    plain = copy.deepcopy(network)(x)
+    assert error(found, wanted) < 1e-3
+    assert error(found, wanted) < 10 * error(plain, wanted) + 1e-6
+
+
+def test_bits_do_not_depend_on_threads_or_order_of_memory(network: Conv4, threads: None) -> None:
+    x, results = images(70), []
+    for number, order in ((1, torch.channels_last), (2, torch.channels_last), (3, torch.contiguous_format)):
+        torch.set_num_threads(number)
+        results.append(step(copy.deepcopy(network), x.contiguous(memory_format=order), plain=False))
+    for name, value in results[0].items():
+        assert all(torch.equal(value, other[name]) for other in results[1:]), name
+
+
+def test_nan_is_not_hidden(network: Conv4) -> None:
+    x = images(4)
+    x[1, 0, 3, 3] = float("nan")
+    assert fused.forward(network, x).isnan().any()
+
+
+def test_no_gradient_is_asked_of_frozen_parameters(network: Conv4) -> None:
+    network.layer1.requires_grad_(False)
+    found = step(network, images(4), plain=False)
+    assert "grad layer1.conv.weight" not in found
+    assert "grad layer2.conv.weight" in found
+    with torch.no_grad():
+        assert not fused.forward(network, images(4)).requires_grad
+
+
+def test_attached_network_is_fused_only_where_it_may_be(network: Conv4, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    real = fused.forward
+    monkeypatch.setattr(fused, "forward", lambda n, x: (calls.append(tuple(x.shape)), real(n, x))[1])
+    assert not fused.attach(backbones.build("resnet8"))
+    assert fused.attach(network)
+    keys = list(network.state_dict())
+    twin = copy.deepcopy(network)
+    network(images(4))
+    assert calls == [(4, 3, 32, 32)]
+    assert int(network.layer1.bn.num_batches_tracked) == 1
+    assert int(twin.layer1.bn.num_batches_tracked) == 0
+    twin(images(2))
+    assert int(twin.layer1.bn.num_batches_tracked) == 1  # a copy trains itself, not its original
+    assert list(network.state_dict()) == keys
+
+    calls.clear()
+    network(images(4, 40))  # 40 is not a multiple of 32
+    network(images(4).requires_grad_())
+    with torch.autocast("cpu", torch.bfloat16):
+        network(images(4))
+    network.layer2.bn.eval()
+    network(images(4))
+    network.eval()
+    plain = Conv4.forward(network, images(4))
+    assert torch.equal(network(images(4)), plain)
+    assert calls == []

@@ -1,0 +1,91 @@
+"""Data flows one way: which package may import which, held by the source itself."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "relatum"
+
+# A part may import what stands here besides the foundation, which everybody may use.
+FOUNDATION = {"errors", "settings", "registry", "rng", "files", "progress", "parallel", "provenance", "__init__"}
+ALLOWED: dict[str, set[str]] = {
+    "config": set(),
+    "data": set(),
+    "views": set(),
+    "backbones": set(),
+    "relation": set(),
+    "batch": {"views"},
+    "sources": set(),
+    "clustering": set(),
+    "features": {"data"},
+    "artifacts": set(),
+    "objectives": {"batch", "relation", "backbones", "clustering"},
+    "runfolder": set(),
+    "checkpoint": {"backbones"},
+    "optim": {"config"},
+    "loader": {"batch", "config", "data", "views", "sources"},
+    "engine": {"batch", "checkpoint", "config", "loader", "objectives", "optim", "runfolder"},
+    "evaluation": {"artifacts", "checkpoint", "config", "data", "features", "views", "backbones"},
+    "report": {"artifacts", "config", "paper"},
+    "paper": {"config", "artifacts"},
+}
+
+
+def imports(path: Path) -> set[str]:
+    """The parts of relatum that a file imports, wherever in the file it does so."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            bare = node.module == "relatum"
+            names = [f"relatum.{alias.name}" for alias in node.names] if bare else [node.module]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("relatum.")}
+    return found - {"__version__"}
+
+
+def part(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_a_part_knows_only_what_comes_before_it(name: str) -> None:
+    wrong = {}
+    for path in FILES:
+        if part(path) == name:
+            foreign = imports(path) - ALLOWED[name] - FOUNDATION - {name}
+            if foreign:
+                wrong[str(path.relative_to(SOURCE))] = foreign
+    assert not wrong
+
+
+def test_nothing_imports_the_command_line() -> None:
+    users = {part(path) for path in FILES if imports(path) & {"cli", "cli_more"}}
+    assert users <= {"cli", "cli_more", "__main__"}
+
+
+def test_methods_do_not_know_one_another() -> None:
+    folder = SOURCE / "objectives"
+    names = {path.stem for path in folder.glob("*.py")} - {"__init__", "base"}
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("relatum.objectives."):
+                assert node.module.split(".")[2] not in names - {path.stem}, path
+
+
+@pytest.mark.parametrize(
+    "module", ["relatum", "relatum.cli", "relatum.config", "relatum.data", "relatum.report", "relatum.paper.command"]
+)
+def test_light_parts_do_not_import_torch(module: str) -> None:
+    code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,262 @@
+"""The command line as people and scripts meet it: exit codes, one-line errors, one JSON document."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from relatum import cli, registry
+
+
+def run(*words: str, code: int = 0) -> None:
+    """Run a command in this process and check its exit code."""
+    with pytest.raises(SystemExit) as caught:
+        cli.main(list(words))
+    assert (caught.value.code or 0) == code
+
+
+FAST = ("--views", "2", "--batch-size", "8", "--epochs", "1", "--compile", "off", "--threads", "1")
+
+
+@pytest.fixture(scope="module")
+def trained(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("cli") / "run"
+    run("pretrain", str(pictures), "--out", str(out), "--val-fraction", "0.25", *FAST)
+    return out
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    run("--help")
+    text = capsys.readouterr().out
+    for name in ("pretrain", "evaluate", "embed", "search", "report", "reproduce", "export", "import", "bench", "demo"):
+        assert name in text
+    run("--version")
+    assert capsys.readouterr().out.startswith("relatum ")
+    for name in ("pretrain", "evaluate", "data", "bench", "reproduce"):
+        run(name, "--help")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("pretian", "x"), "did you mean 'pretrain'"),
+        (("pretrain", "cifr10"), "cifar10"),
+        (("pretrain", "shapes", "--method", "relatonal"), "did you mean 'relational'"),
+        (("pretrain", "shapes", "--backbone", "conv5"), "did you mean 'conv4'"),
+        (("pretrain", "shapes", "--set", "train.lrr=1"), "did you mean 'train.lr'"),
+        (("pretrain", "shapes", "--set", "views.policy=relatonal"), "relational"),
+        (("pretrain", "shapes", "--veiws", "3"), "--views"),
+        (("pretrain", "shapes", "--device", "gpu"), "run.device"),
+        (("pretrain", "/no/such/folder"), "/no/such/folder"),
+        (("pretrain",), "no data"),
+        (("pretrain", "shapes", "--recipe", "/no/such.toml"), "no recipe"),
+        (("list", "method"), "did you mean 'methods'"),
+        (("list",), "what"),
+        (("evaluate", "linaer", "/tmp", "--data", "shapes"), "did you mean 'linear'"),
+        (("evaluate", "linear", "/no/such/run", "--data", "shapes"), "/no/such/run"),
+        (("evaluate", "linear", "/no/such/run", "--data", "shapes", "--set", "x"), "has no '='"),
+        (("reproduce", "linear-evalution", "--dry-run"), "linear-evaluation"),
+        (("reproduce", "grain", "--dry-run", "--seeds", "one"), "whole numbers"),
+        (("bench", "haed"), "did you mean 'head'"),
+        (("export", "/no/such/run", "--format", "onx", "--out", "x"), "did you mean 'onnx'"),
+        (("data", "get", "cifar"), "cifar10"),
+    ],
+)
+def test_mistakes_end_with_2_and_one_or_two_lines(
+    words: tuple[str, ...],
+    hint: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(*words, code=2)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert hint in captured.err
+    assert "Traceback" not in captured.err
+    assert 1 <= len(captured.err.strip().splitlines()) <= 2
+    assert not [path for path in tmp_path.rglob("*") if path.name != "runs"]  # bad input leaves nothing behind
+
+
+def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
+    for what, known in (
+        ("methods", registry.METHODS),
+        ("backbones", registry.BACKBONES),
+        ("datasets", registry.DATASETS),
+    ):
+        run("list", what)
+        text = capsys.readouterr().out
+        assert [line.split()[0] for line in text.splitlines()] == list(known)
+        run("list", what, "--json")
+        assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(known)
+    run("list", "tables", "--json")
+    names = [row["name"] for row in json.loads(capsys.readouterr().out)]
+    assert {"main", "linear-evaluation", "claims", "fig-depth", "tsne-super"} <= set(names)
+    assert len(names) == 22
+
+
+def test_data_info(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("data", "info", str(pictures), "--json")
+    found = json.loads(capsys.readouterr().out)
+    assert found["classes"] in (["across", "down", "slanted"], 3)
+    run("data", "info", str(pictures))
+    assert "images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("protocol", ["linear", "knn"])
+def test_evaluate_prints_one_document_and_writes_it(protocol: str, trained: Path, pictures: Path, capsys: Any) -> None:
+    words = ("evaluate", protocol, str(trained), "--data", str(pictures), "--split", "val")
+    run(*words, "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert document["protocol"] == protocol
+    assert 0 <= document["accuracy"] <= 100
+    assert document["pretrain"]["method"] == "relational"
+    assert (document["n_train"], document["n_test"]) == (27, 9)
+    files = list((trained / "evaluations").glob(f"{protocol}-*-val.json"))
+    assert [json.loads(path.read_text())["accuracy"] for path in files] == [document["accuracy"]]
+    run(*words)
+    assert "%" in capsys.readouterr().out
+
+
+def test_embed_search_and_export(trained: Path, pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    run("embed", str(trained), str(pictures), "--out", str(tmp_path / "z.npz"))
+    with np.load(tmp_path / "z.npz") as file:
+        assert file["features"].shape == (36, 64)
+    query = next((pictures / "down").iterdir())
+    capsys.readouterr()
+    run("search", str(trained), str(pictures), str(query), "--top", "3", "--out", str(tmp_path / "sheet.png"), "--json")
+    hits = json.loads(capsys.readouterr().out)
+    assert len(hits) == 3
+    assert Path(hits[0]["file"]).name == query.name  # an image is nearest to itself
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.width > 32
+    run("search", str(trained), str(pictures), str(query))
+    for format in ("safetensors", "torch"):
+        run("export", str(trained), "--format", format, "--out", str(tmp_path / f"weights.{format}"))
+        again = tmp_path / f"again-{format}"
+        run("import", str(tmp_path / f"weights.{format}"), "--backbone", "conv4", "--out", str(again))
+        assert (again / "backbone.safetensors").exists()
+    run("import", str(tmp_path / "weights.torch"), "--backbone", "conv4", "--out", str(again), code=2)
+    run("evaluate", "knn", str(again), "--data", str(pictures), "--split", "val", "--set", "val_fraction=0.25")
+
+
+def test_authors_checkpoint_is_imported_with_its_head(tmp_path: Path) -> None:
+    import torch
+
+    from relatum import backbones, relation
+
+    head = relation.make_head("relation", 64, hidden=256, aggregation="cat")
+    state = {"backbone": backbones.build("resnet8").state_dict(), "relation": head.state_dict(), "optimizer": {}}
+    torch.save(state, tmp_path / "authors.tar")
+    run("import", str(tmp_path / "authors.tar"), "--backbone", "resnet8", "--out", str(tmp_path / "run"))
+    assert (tmp_path / "run" / "relation.safetensors").exists()
+    from relatum.config import read_recipe
+
+    assert read_recipe(tmp_path / "run").method == "relational"
+
+
+def test_report_of_a_run(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("report", str(trained))
+    page = Path(capsys.readouterr().out.strip())
+    assert page.read_text("utf-8").startswith("<!doctype html>") or "<html" in page.read_text("utf-8")[:200]
+
+
+def test_broken_files_are_reported_and_skipped(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "photos"
+    shutil.copytree(pictures, folder)
+    (folder / "down" / "empty.jpg").write_bytes(b"")
+    (folder / "down" / "text.jpg").write_text("not an image")
+    good = (folder / "down" / "00.png").read_bytes()
+    (folder / "down" / "cut.png").write_bytes(good[: len(good) // 2])
+    (folder / "down" / "folder.png").mkdir()
+    run("pretrain", str(folder), "--out", str(tmp_path / "run"), *FAST)
+    assert "4 file(s) could not be read" in capsys.readouterr().err
+    skipped = json.loads((tmp_path / "run" / "run.json").read_text())["skipped"]
+    assert sorted(Path(item["path"]).name for item in skipped) == ["cut.png", "empty.jpg", "folder.png", "text.jpg"]
+    assert all(item["reason"] for item in skipped)
+    run("pretrain", str(folder), "--out", str(tmp_path / "strict"), "--strict", *FAST, code=2)
+
+
+class Malicious:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (f"touch {self.path}",)
+
+
+def test_malicious_files_run_nothing(
+    tmp_path: Path, trained: Path, pictures: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    touched = tmp_path / "touched"
+    batch = tmp_path / "root" / "cifar-10-batches-py"
+    batch.mkdir(parents=True)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"):
+        (batch / name).write_bytes(pickle.dumps(Malicious(touched), protocol=2))
+    run("pretrain", "cifar10", "--root", str(tmp_path / "root"), "--out", str(tmp_path / "run"), code=2)
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    copy = tmp_path / "copy"
+    shutil.copytree(trained, copy)
+    (copy / "backbone.safetensors").unlink()
+    for path in (copy / "checkpoints").iterdir():
+        path.write_bytes(pickle.dumps(Malicious(touched)))
+    capsys.readouterr()
+    words = ("pretrain", str(pictures), "--out", str(copy), "--val-fraction", "0.25", "--resume", *FAST)
+    run(*words, code=2)
+    assert "holds code" in capsys.readouterr().err
+    assert not touched.exists()
+
+
+def test_unexpected_errors_are_one_line_unless_debugged(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    from relatum import listing
+
+    def fail(what: str) -> None:
+        raise RuntimeError("the sky fell\nin two lines")
+
+    monkeypatch.setattr(listing, "rows", fail)
+    run("list", "methods", code=1)
+    assert capsys.readouterr().err == "error: unexpected RuntimeError: the sky fell (--debug shows where)\n"
+    with pytest.raises(RuntimeError):
+        cli.main(["list", "methods", "--debug"])
+    monkeypatch.setattr(listing, "rows", lambda what: (_ for _ in ()).throw(KeyboardInterrupt))
+    run("list", "methods", code=130)
+
+
+def test_the_installed_command_works_from_outside() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "relatum", "list", "methods", "--json"], capture_output=True, check=True
+    )
+    assert json.loads(done.stdout)[0]["name"] == "relational"
+
+
+def test_onnx_export(trained: Path, pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript", reason="needs the extra onnx")
+    runtime = pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    run("export", str(trained), "--format", "onnx", "--out", str(tmp_path / "net.onnx"))
+    import torch
+
+    from relatum import load_backbone
+
+    x = torch.randn(5, 3, 32, 32)
+    session = runtime.InferenceSession(str(tmp_path / "net.onnx"))
+    got = session.run(None, {"images": x.numpy()})[0]
+    np.testing.assert_allclose(got, load_backbone(trained)(x).numpy(), atol=1e-4)
+
+
+def test_onnx_export_without_the_extra(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    run("export", str(trained), "--format", "onnx", "--out", str(tmp_path / "net.onnx"), code=2)
+    assert not list(tmp_path.iterdir())
