@@ -22,11 +22,13 @@ from relatum.report import build
 from relatum.report.markup import VOID
 
 SECTIONS = ("overview", "map", "retrieval", "errors", "training", "views", "pairs", "evaluations", "recipe")
-KEYS = """
-    status seconds steps total_steps images classes version commit machine threads versions command skipped
-    started path reason step epoch loss views_per_second lr accuracy positive_accuracy protocol dataset split
-    tag pretrain method backbone epochs settings details top10 top100 matrices matrices_file n_train n_test
-""".split()
+KEYS = [
+    "status", "seconds", "steps", "total_steps", "images", "classes", "version", "commit", "machine",
+    "threads", "versions", "command", "skipped", "started", "path", "reason", "step", "epoch", "loss",
+    "views_per_second", "lr", "accuracy", "positive_accuracy", "protocol", "dataset", "split", "tag",
+    "pretrain", "method", "backbone", "epochs", "settings", "details", "top10", "top100", "matrices",
+    "matrices_file", "n_train", "n_test",
+]  # fmt: skip
 MakeRun = Callable[..., RunMaker]
 
 
