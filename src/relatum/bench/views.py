@@ -5,6 +5,7 @@ kornia (batched, all cores) and torchvision (one core) are measured too where th
 
 from __future__ import annotations
 
+import math
 import platform
 import random
 import statistics
@@ -85,14 +86,21 @@ def smooth_images(count: int, side: int) -> NDArray[np.uint8]:
 
 
 def _interleave(jobs: dict[str, tuple[Callable[[], Any], float]], repeats: int) -> dict[str, list[float]]:
+    """Every job once a round, each for at least 50 ms, so that what a job measures is its own steady state."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for round_number in range(repeats + 1):
+    loops = {name: max(1, math.ceil(0.05 / min(_time(job, 1), _time(job, 1)))) for name, (job, _) in jobs.items()}
+    for _ in range(repeats):
         for name, (job, factor) in jobs.items():
-            begin = time.perf_counter()
-            job()
-            if round_number:  # the first round warms up
-                times[name].append((time.perf_counter() - begin) * factor)
+            job()  # back into the caches after the others
+            times[name].append(_time(job, loops[name]) * factor)
     return times
+
+
+def _time(job: Callable[[], Any], loops: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(loops):
+        job()
+    return (time.perf_counter() - begin) / loops
 
 
 def _ours(images: NDArray[np.uint8], views: int, batch_size: int, side: int, threads: int | None) -> Callable[[], Any]:
