@@ -201,8 +201,6 @@ class Trainer:
 
     def finish(self) -> None:
         """Write the weights: the head first and the backbone last, whose presence says that the run is finished."""
-        if not self.fabric.is_global_zero:
-            return
         head = self.objective.head_state()
         relation = {name.removeprefix("relation."): value for name, value in head.items()}
         if relation:

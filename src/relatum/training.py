@@ -82,7 +82,11 @@ def train(
             snapshots.save_views(folder.path, maker)
         if trainer.step < trainer.total:
             trainer.train()
-        trainer.finish()
+        if writer:
+            folder.note(steps=trainer.step)
+            _score_classifier(folder.path, objective, prepared, root)
+            snapshots.save_pairs(folder.path, objective, maker)
+            trainer.finish()  # last: a run without a backbone is one that a resume completes
     except BaseException as error:
         if writer:
             status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
@@ -90,9 +94,7 @@ def train(
         raise
     if writer:
         seconds = earlier + time.monotonic() - began
-        folder.note(status="finished", seconds=seconds, steps=trainer.step)
-        _score_classifier(folder.path, objective, prepared, root)
-        snapshots.save_pairs(folder.path, objective, maker)
+        folder.note(status="finished", seconds=seconds)
         display.say(f"done in {duration(seconds)}: {folder.path}")
 
 
