@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -21,6 +22,26 @@ def available_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def cached_njit(signature: Any, **options: Any) -> Callable[[Any], Any]:
+    """`numba.njit` for a `nogil` kernel with one signature, compiled once and kept on disk for later processes.
+
+    numba keeps the code beside the source or, where that is read-only, in the user's cache folder ($NUMBA_CACHE_DIR
+    goes before both), apart for each kind of CPU. Where nothing can be written, every process compiles anew.
+    """
+    import numba
+
+    def decorate(function: Any) -> Any:
+        try:
+            return numba.njit(signature, nogil=True, cache=True, **options)(function)
+        except RuntimeError as error:
+            if "cannot cache" not in str(error):
+                raise
+            warnings.warn("no writable folder for compiled kernels: set NUMBA_CACHE_DIR to one.", stacklevel=2)
+            return numba.njit(signature, nogil=True, **options)(function)
+
+    return decorate
 
 
 def run_chunks(function: Callable[..., Any], parts: Sequence[tuple[Any, ...]], threads: int | None = None) -> None:
