@@ -235,6 +235,17 @@ def test_nan_features_give_a_nan_loss_and_not_a_quiet_number(backend):
     assert pair_loss(head, z, pairs, backend=backend).loss.isnan()
 
 
+@pytest.mark.parametrize("backend", ["numba", "torch"])
+def test_a_single_pair_is_refused_in_training_and_served_in_eval(backend):
+    head, z, _ = both()
+    one = Pairs(np.array([0], np.int32), np.array([1], np.int32), np.array([1], np.float32), len(z))
+    with pytest.raises(ValueError, match="at least two pairs"):
+        pair_loss(head, z, one, backend=backend)
+    result = pair_loss(head.eval(), z, one, backend=backend)
+    assert torch.allclose(result.loss, pair_loss(head, z, one, backend="reference").loss, rtol=1e-5)
+    assert result.negative_accuracy.isnan()  # there is no negative
+
+
 def test_parameters_changed_between_forward_and_backward_are_noticed():
     head, z, pairs = both()
     loss = pair_loss(head, z.requires_grad_(), pairs).loss

@@ -120,4 +120,3 @@ def test_sorted_by_row_both_ways():
         mine = slice(by_row.right_start[row], by_row.right_start[row + 1])
         assert np.array_equal(by_row.right_partner[mine], pairs.left[pairs.right == row])
         assert np.all(by_row.left_partner[by_row.right_place[mine]] == row)
-    assert np.array_equal(pairs.targets[by_row.order], by_row.targets)

@@ -252,7 +252,7 @@ def test_narrow_screen_and_print(scheme: str, browser: Browser, page: Path, tmp_
     assert small == 0
     browser.media("dark" if scheme == "light" else "light", media="print")
     background = browser.run("return getComputedStyle(document.body).backgroundColor")
-    assert background == "rgb(251, 250, 248)"  # paper is light, whatever the screen is
+    assert background == "rgb(255, 255, 255)"  # paper is white, whatever the screen is
     assert browser.run("return getComputedStyle(document.querySelector('nav')).display") == "none"
     browser.media("light")
     browser.size(1400, 900)

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from runmaker import CLASSES, HOSTILE, RunMaker, blobs
 
 from relatum import __version__
@@ -20,6 +22,13 @@ from relatum.report import build
 from relatum.report.markup import VOID
 
 SECTIONS = ("overview", "map", "retrieval", "errors", "training", "views", "pairs", "evaluations", "recipe")
+KEYS = [
+    "status", "seconds", "steps", "total_steps", "images", "classes", "version", "commit", "machine",
+    "threads", "versions", "command", "skipped", "started", "path", "reason", "step", "epoch", "loss",
+    "views_per_second", "lr", "accuracy", "positive_accuracy", "protocol", "dataset", "split", "tag",
+    "pretrain", "method", "backbone", "epochs", "settings", "details", "top10", "top100", "matrices",
+    "matrices_file", "n_train", "n_test",
+]  # fmt: skip
 MakeRun = Callable[..., RunMaker]
 
 
@@ -214,8 +223,18 @@ def test_any_single_part_is_enough(part: str, make_run: MakeRun, tmp_path: Path)
     path = run.folder / part
     path.mkdir() if "." not in part else path.write_text("\x00 not what it should be", "utf-8")
     _, page = page_of([run.folder], tmp_path / "report.html")
-    assert [a["id"] for a in page.all("section")] == list(SECTIONS)
-    assert "No map yet" in page.text
+    shown = [a["id"] for a in page.all("section")]
+    assert shown[0] == "overview"
+    assert shown[-1] == "missing"
+    for words in (
+        "No map yet",
+        "No nearest images",
+        "No class × class matrix",
+        "No curves",
+        "No pairs",
+        "No evaluations",
+    ):
+        assert words in page.text
 
 
 def test_a_failed_run_says_so(make_run: MakeRun, tmp_path: Path) -> None:
@@ -357,3 +376,49 @@ def test_bad_input_is_refused(tmp_path: Path, make_run: MakeRun) -> None:
         build([run], tmp_path)
     with pytest.raises(InputError, match="cannot write"):
         build([run], run / "recipe.toml" / "r.html")
+
+
+def test_artifacts_of_the_wrong_form_become_a_note(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("odd")
+    run.full(blobs(60), np.arange(60) % 10)
+    folder = run.folder / "artifacts"
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        name = {"views": "views", "pairs": "left"}.get(path.stem, "thumbs")
+        np.savez(path, **{**arrays, name: arrays[name].astype(np.float32)[:3]})
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert page.text.count("is not what it should be inside") == 4
+    assert [a["id"] for a in page.all("section")] == [
+        "overview",
+        "errors",
+        "training",
+        "evaluations",
+        "recipe",
+        "missing",
+    ]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from(["linear", "retrieval", "test"]),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=4), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(info=JSON, lines=st.lists(JSON, max_size=4), result=st.dictionaries(st.sampled_from(KEYS), JSON, max_size=8))
+def test_no_content_of_a_run_folder_stops_the_page(info: Any, lines: list[Any], result: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    (folder / "evaluations").mkdir(parents=True, exist_ok=True)
+    (folder / "run.json").write_text(json.dumps(info), "utf-8")
+    (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
+    (folder / "evaluations" / "linear-cifar10-test.json").write_text(json.dumps(result), "utf-8")
+    page_of([folder], tmp_path / "report.html")

@@ -1,9 +1,9 @@
 """The fused head's walk over pairs by numba on the CPU, in float32, for cat, sum and mean.
 
 The first layer is a matrix product over rows (torch); what is left per pair is done by `kernels` in three passes:
-squares for the statistics, logits with their loss, and the sums that the gradients are made of. A last pass adds the
-batch-norm terms, which need for each row the sum over its partners. Nothing of size P · H is stored. Apart from matrix
-products no torch operator touches anything large: on busy cores each of OpenMP's barriers may cost a time slice.
+squares for the statistics, logits with their loss, and the sums that the gradients are made of. Nothing of size P · H
+is stored. Apart from matrix products no torch operator touches anything large: on busy cores each of OpenMP's barriers
+may cost a time slice.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class NumbaBackend:
 
     def start(self, offset: Tensor) -> None:
         """Fix h = W u - offset for all that follows."""
-        constants = side_constants(-offset.float(), len(self.sides))
-        self.rows = torch.baddbmm(constants, self.features.expand(len(self.sides), -1, -1), self.sides.transpose(1, 2))
+        self.constants = side_constants(-offset.float(), len(self.sides))
+        self.rows = torch.baddbmm(
+            self.constants, self.features.expand(len(self.sides), -1, -1), self.sides.transpose(1, 2)
+        )
 
     def squares(self) -> Tensor:
         """(H,) Σ h²."""
@@ -80,12 +82,9 @@ class NumbaBackend:
         self._run(part, start)
         self.g = torch.from_numpy(g)
         loss, *right_ones = torch.from_numpy(totals.sum(axis=0)).float()
-        of_all, of_positives, of_negatives = (
-            len(self.pairs),
-            self.pairs.num_positives,
-            len(self.pairs) - self.pairs.num_positives,
-        )
-        return loss / of_all, (sum(right_ones) / of_all, right_ones[0] / of_positives, right_ones[1] / of_negatives)
+        count, positives = len(self.pairs), self.pairs.num_positives
+        shares = sum(right_ones) / count, right_ones[0] / positives, right_ones[1] / (count - positives)
+        return loss / count, shares
 
     def sums(self) -> tuple[Tensor, Tensor]:
         """(H,) X = Σ k·h and Y = Σ k, where k = g · leaky'(y); Σ k of each row is kept."""
@@ -106,23 +105,40 @@ class NumbaBackend:
         return torch.from_numpy(x.sum(axis=0)), torch.from_numpy(y[0].sum(axis=0))
 
     def gradients(self, by_k: Tensor, constant: Tensor, by_h: Tensor) -> tuple[Tensor, Tensor]:
-        """For ∂h = by_k · k + constant + by_h · h: the gradients of the features and of W."""
-        vectors = [v.float().numpy() for v in (by_k, constant, by_h)]
+        """For ∂h = by_k · k + constant + by_h · h: the gradients of the features and of W.
+
+        A row's ∂h, summed over its pairs, needs the sum of its partners' hidden values. That sum is linear in their
+        features, so features are summed instead (d numbers, not H), and the rest is done by small matrices.
+        """
+        sides, by_row, shared = self.sides, self.by_row, len(self.sides) == 1
         (left, right), (d_left, d_right) = _arrays(self.rows), _arrays(self.k_rows)
-        by_row, shared = self.by_row, len(self.sides) == 1
+        partners = torch.empty(len(sides), *self.features.shape)
+        (p_left, p_right), features = _arrays(partners), self.features.numpy()
+        by_k, constant, by_h = by_k.float(), constant.float(), by_h.float()
+
+        def factors(partner_side: int) -> list[NDArray[np.float32]]:
+            # Beside W · features, a partner's row holds the constant of its side (see `start`).
+            return [by_k.numpy(), (constant + by_h * self.constants[partner_side, 0]).numpy(), by_h.numpy()]
+
+        of_left, of_right = factors(-1), factors(0)
 
         def part(number: int, first: int, last: int) -> None:
-            mine = (by_row.left_start, by_row.left_partner)
-            kernels.row_gradients(left, right, *vectors, *mine, False, d_left, first, last)
-            mine = (by_row.right_start, by_row.right_partner)
-            kernels.row_gradients(right, left, *vectors, *mine, shared, d_right, first, last)
+            start, partner = by_row.left_start, by_row.left_partner
+            kernels.partner_sums(features, start, partner, False, p_left, first, last)
+            kernels.row_gradients(left, *of_left, start, False, d_left, first, last)
+            start, partner = by_row.right_start, by_row.right_partner
+            kernels.partner_sums(features, start, partner, shared, p_right, first, last)
+            kernels.row_gradients(right, *of_right, start, shared, d_right, first, last)
 
         self._run(part, by_row.left_start + by_row.right_start)
-        d_rows = self.k_rows
-        d_features = d_rows[0] @ self.sides[0]
+        scaled = by_h[:, None] * sides.flip(0)  # (S, H, d): by_h · the partner's weight
+        d_sides = self.k_rows.transpose(1, 2) @ self.features
+        d_sides += scaled @ (partners.transpose(1, 2) @ self.features)
+        d_features = partners[0] @ (scaled[0].t() @ sides[0])
+        d_features.addmm_(self.k_rows[0], sides[0])
         if not shared:
-            d_features.addmm_(d_rows[1], self.sides[1])
-        return d_features, join_gradient(d_rows.transpose(1, 2) @ self.features, self.aggregation)
+            d_features.addmm_(partners[1], scaled[1].t() @ sides[1]).addmm_(self.k_rows[1], sides[1])
+        return d_features, join_gradient(d_sides, self.aggregation)
 
     def _run(self, part: Callable[[int, int, int], Any], start: NDArray[np.int32]) -> None:
         """Cut the rows into parts of about equal work, `start` counting it up to each row."""

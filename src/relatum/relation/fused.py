@@ -16,7 +16,6 @@ Shape letters: N rows of features, d feature size, H hidden units, P pairs.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -118,6 +117,8 @@ class _FusedHead(torch.autograd.Function):
                 count, mean, variance = _reduced(len(pairs), mean, variance, reduce)
                 local_excess = local_mean - mean
                 backend.start(offset - local_excess)
+            if count < 2:
+                raise ValueError("batch-norm over a single pair has no variance: give at least two pairs")
             if bn.training:
                 update_running(bn, mean, variance, count)
         else:
@@ -156,7 +157,7 @@ class _FusedHead(torch.autograd.Function):
         d_bias = scale * w * y + constant * num_pairs
         if local_excess is not None:
             d_bias += by_h * local_excess * num_pairs
-        d_weight = d_weight.to(d_bias.dtype) + torch.outer(d_bias, input_centre)
+        d_weight = d_weight.addr_(d_bias.to(d_weight.dtype), input_centre.to(d_weight.dtype))
         d_parameters = (d_weight, d_bias, d_bn, d_shift, d_w[None], (backend.g.sum() * grad_loss)[None])
         return d_features.to(feature_dtype), *(t.to(dtype) for t in d_parameters), *(None,) * 6
 
@@ -177,6 +178,6 @@ def update_running(bn: nn.BatchNorm1d, mean: Tensor, variance: Tensor, count: fl
         return
     bn.num_batches_tracked.add_(1)
     factor = bn.momentum if bn.momentum is not None else 1.0 / float(bn.num_batches_tracked)
-    unbiased = variance * (count / (count - 1)) if count > 1 else variance * math.nan
+    unbiased = variance * (count / (count - 1))
     bn.running_mean.lerp_(mean.to(bn.running_mean.dtype), factor)
     bn.running_var.lerp_(unbiased.to(bn.running_var.dtype), factor)

@@ -33,7 +33,6 @@ class ByRow:
         right_partner: (P,) the left row of each pair, in the right order.
         right_place: (P,) the place in the left order of each pair of the right order.
         targets: (P,) in the left order.
-        order: (P,) the place in the list of each pair of the left order.
     """
 
     left_start: NDArray[np.int32]
@@ -42,7 +41,6 @@ class ByRow:
     right_partner: NDArray[np.int32]
     right_place: NDArray[np.int32]
     targets: NDArray[np.float32]
-    order: NDArray[np.int64]
 
     @classmethod
     def of(cls, pairs: Pairs) -> ByRow:
@@ -65,7 +63,6 @@ class ByRow:
             pairs.left[right],
             place[right],
             pairs.targets[left],
-            left,
         )
 
 

@@ -39,7 +39,7 @@ def series(
     name: str, colour: int, x: NDArray[np.float64], y: NDArray[np.float64], dashed: bool = False
 ) -> Series | None:
     """A line of at most `BINS` points, or None where there is nothing to draw."""
-    there = np.isfinite(x) & np.isfinite(y)
+    there = np.isfinite(x) & (np.abs(y) < 1e30)  # a loss that has gone that far has no place on any axis
     x, y = x[there], y[there]
     if len(x) == 0:
         return None

@@ -13,7 +13,7 @@ from relatum.errors import InputError
 from relatum.files import write_text
 from relatum.report import embedding, matrices, overview, pictures, retrieval, tables, training
 from relatum.report.markup import Child, Html, el, escape, name_of, script_json
-from relatum.report.page import Page, Paper
+from relatum.report.page import Page, Paper, missing
 from relatum.report.paper_figures import paper_lookup
 from relatum.report.runfolder import read_runs
 from relatum.report.words import BACKBONES, DATASETS, METHODS, title
@@ -30,6 +30,7 @@ NAVIGATION = (
     ("evaluations", "Evaluations"),
     ("recipe", "Recipe"),
     ("skipped", "Left out"),
+    ("missing", "Missing"),
 )
 
 
@@ -62,7 +63,7 @@ def build(runs: Sequence[Path | str], out: Path | str, *, paper: Paper | None = 
         tables.recipes(page),
         tables.skipped(page),
     ]
-    sections.insert(0, overview.overview(page))
+    sections = [overview.overview(page), *sections, missing(page)]
     try:
         write_text(out, _document(page, [s for s in sections if s is not None]))
     except OSError as error:

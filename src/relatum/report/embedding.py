@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.typing import NDArray
 
 from relatum import artifacts
 from relatum.report.markup import Html, clean, el
-from relatum.report.page import Page, note, section, side_by_side
+from relatum.report.page import Page, filled, note, side_by_side
 from relatum.report.runfolder import Run
 from relatum.report.words import count, data_title
 
@@ -18,36 +20,26 @@ MOST_POINTS = 20_000  # of one map: beyond, a fair part of them; keeps the page 
 NONE = 0xFFFFFFFF
 
 
-def embedding_map(page: Page) -> Html:
+def embedding_map(page: Page) -> Html | None:
     """The section of maps."""
     panels, words = [], []
     for run in page.runs:
-        shown = 0
-        for path in run.artifact_files("tsne"):
-            arrays = run.load(path, "xy", "thumbs")
-            if arrays is None:
-                continue
-            data = _map_data(page, run, path.stem.removeprefix("tsne-"), arrays)
-            if data is None:
-                run.notes.append(f"artifacts/{path.name} has no points that can be drawn.")
-                continue
-            panels.append(_panel(page, run, data))
-            shown += 1
-        if not shown:
+        files = run.artifact_files("tsne")
+        made = [run.show(path, ("xy", "thumbs"), partial(_panel, page, run, path)) for path in files]
+        panels += [panel for panel in made if panel is not None]
+        if not any(made):
             words.append(note(page, run, "No map yet: `relatum evaluate tsne RUN --data DATA` makes one."))
-    lead = "Every point is an image; points are near where the representations are alike (t-SNE)." if panels else None
-    return section("map", "What it learned", words, side_by_side(panels, wide=True), lead=lead)
+    lead = "Every point is an image; points are near where the representations are alike (t-SNE)."
+    return filled(page, "map", "What it learned", words, side_by_side(panels, wide=True), lead)
 
 
-def _map_data(page: Page, run: Run, stem: str, arrays: artifacts.Arrays) -> dict[str, Any] | None:
+def _map_data(page: Page, run: Run, stem: str, arrays: artifacts.Arrays) -> dict[str, Any]:
     xy, thumbs = np.asarray(arrays["xy"], np.float64), arrays["thumbs"]
     if xy.ndim != 2 or xy.shape[1] != 2 or thumbs.ndim != 4 or thumbs.dtype != np.uint8 or len(thumbs) != len(xy):
-        return None
+        raise ValueError("a map is (N, 2) positions and (N, S, S, 3) thumbnails")
     kept = np.flatnonzero(np.isfinite(xy).all(axis=1))
     if len(kept) > MOST_POINTS:
         kept = kept[np.linspace(0, len(kept) - 1, MOST_POINTS).round().astype(int)]
-    if not len(kept):
-        return None
     low, high = xy[kept].min(axis=0), xy[kept].max(axis=0)
     span = float((high - low).max()) or 1.0
     centred = (xy[kept] - (low + high) / 2) / span + 0.5
@@ -108,7 +100,8 @@ def _packed(values: Any, kind: type) -> str:
     return base64.b64encode(array.tobytes()).decode("ascii")
 
 
-def _panel(page: Page, run: Run, data: dict[str, Any]) -> Html:
+def _panel(page: Page, run: Run, path: Path, arrays: artifacts.Arrays) -> Html:
+    data = _map_data(page, run, path.stem.removeprefix("tsne-"), arrays)
     number = len(page.data["maps"])
     page.data["maps"].append(data)
     shown = count(data["n"]) + (f" of {count(data['of'])}" if data["of"] != data["n"] else "")

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from relatum.report.markup import Html, el, name_of
-from relatum.report.page import Page, note, section, side_by_side
+from relatum.report.page import Page, filled, note, side_by_side
 from relatum.report.runfolder import Run, Table
 from relatum.report.words import data_title, number
 
@@ -22,7 +22,7 @@ MOST_DRAWN = 200  # and beyond, only the worst errors: three matrices of 1,000 Ã
 WORST = 15
 
 
-def errors(page: Page) -> Html:
+def errors(page: Page) -> Html | None:
     """The section of class Ã— class matrices."""
     panels, words = [], []
     for run in page.runs:
@@ -31,12 +31,8 @@ def errors(page: Page) -> Html:
         panels += made
         if not made:
             words.append(note(page, run, _why_no_matrix(run)))
-    lead = (
-        "Of the images retrieved for queries of each class (rows), the share of each class (columns), in percent."
-        if panels
-        else None
-    )
-    return section("errors", "What it takes for what", words, side_by_side(panels), lead=lead)
+    lead = "Of the images retrieved for queries of each class (rows), the share of each class (columns), in percent."
+    return filled(page, "errors", "What it takes for what", words, side_by_side(panels), lead)
 
 
 def _why_no_matrix(run: Run) -> str:

@@ -26,6 +26,7 @@ class Page:
         paper: the paper's figures, or None.
         atlas: thumbnails of the maps.
         data: what page.js reads: charts, matrices, maps.
+        missing: headings of sections that no run fills, and why.
     """
 
     runs: list[Run]
@@ -33,6 +34,7 @@ class Page:
     paper: Paper | None = None
     atlas: Atlas = field(default_factory=Atlas)
     data: dict[str, list[Any]] = field(default_factory=lambda: {"charts": [], "matrices": [], "maps": []})
+    missing: list[tuple[str, list[Html]]] = field(default_factory=list)
 
     @property
     def several(self) -> bool:
@@ -61,6 +63,22 @@ def section(name: str, heading: str | None, *body: Child, lead: Child = None, la
     words = el("p", lead, class_="lead") if lead else None
     labelled = {"aria_labelledby": f"{name}-title"} if heading else {"aria_label": label}
     return el("section", title, words, *body, id=name, **labelled)
+
+
+def filled(page: Page, name: str, heading: str, words: list[Html], body: Html | None, lead: Child) -> Html | None:
+    """A section with what there is, and words on what there is not; where there is nothing, the words go to the end."""
+    if body is None:
+        page.missing.append((heading, words))
+        return None
+    return section(name, heading, words, body, lead=lead)
+
+
+def missing(page: Page) -> Html | None:
+    """The last section: a clear word on everything that this page does not show."""
+    if not page.missing:
+        return None
+    blocks = [el("div", el("dt", heading), el("dd", words)) for heading, words in page.missing]
+    return section("missing", "Not in this page", el("dl", blocks, class_="missing"))
 
 
 def note(page: Page, run: Run | None, text: str) -> Html:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
 from relatum import artifacts
 from relatum.report.images import Images, data_uri
 from relatum.report.markup import Child, Html, el, name_of
-from relatum.report.page import Page, note, section, side_by_side
+from relatum.report.page import Page, filled, note, side_by_side
 from relatum.report.runfolder import Run
 
 MOST_VIEWS = 32  # of one image: the paper's K; a sheet of more says no more
@@ -21,18 +23,17 @@ def picture(image: Images, alt: str, size: int = 48, **attributes: str | None) -
     return el("img", src=data_uri(image), alt=alt, width=size, height=size, class_=class_ or None, **attributes)
 
 
-def views(page: Page) -> Html:
+def views(page: Page) -> Html | None:
     """The section of views."""
     panels, words = [], []
     for run in page.runs:
-        files = run.artifact_files("views")
-        arrays = run.load(files[0], "views", "originals") if files else None
-        if arrays is None or arrays["views"].ndim != 5 or not arrays["views"].size:
+        files = run.artifact_files("views")[:1]
+        made = [run.show(path, ("views", "originals"), partial(_view_sheet, page, run)) for path in files]
+        panels += [panel for panel in made if panel is not None]
+        if not any(made):
             words.append(note(page, run, _why_no_views(run)))
-            continue
-        panels.append(_view_sheet(page, run, arrays))
-    lead = "Each row is one image: on the left as it is, then as the learner saw it." if panels else None
-    return section("views", "What the learner saw", words, side_by_side(panels), lead=lead)
+    lead = "Each row is one image: on the left as it is, then as the learner saw it."
+    return filled(page, "views", "What the learner saw", words, side_by_side(panels), lead)
 
 
 def _why_no_views(run: Run) -> str:
@@ -43,16 +44,18 @@ def _why_no_views(run: Run) -> str:
 
 def _view_sheet(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
     made, originals, names = arrays["views"], arrays["originals"], arrays.get("names", np.zeros(0))
+    if made.ndim != 5 or not made.size:
+        raise ValueError("views are (n, K, S, S, 3)")
     rows = []
     for i in range(min(len(made), len(originals))):
         name = str(names[i]) if len(names) > i else f"image {i + 1}"
         shown = made[i][:MOST_VIEWS]
-        sheet = [picture(view, "", 52) for view in shown]
+        sheet = [picture(view, "", 104 if len(shown) <= 8 else 52) for view in shown]
         first = picture(originals[i], f"{name}, as it is", 108, class_="original")
-        group = el("div", sheet, role="img", aria_label=f"{len(shown)} views of {name}", class_="tiles")
-        rows.append(
-            el("div", el("figure", first, el("figcaption", name_of(name)), class_="subject"), group, class_="view-row")
-        )
+        size = "tiles few" if len(shown) <= 8 else "tiles"
+        group = el("div", sheet, role="img", aria_label=f"{len(shown)} views of {name}", class_=size)
+        subject = el("figure", first, el("figcaption", name_of(name)), class_="subject")
+        rows.append(el("div", subject, group, class_="view-row"))
     k = made.shape[1]
     more = f"K = {k}" + (f", the first {MOST_VIEWS} shown" if k > MOST_VIEWS else "")
     policy = run.setting("views.policy")
@@ -63,25 +66,24 @@ def _view_sheet(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
 # ------------------------------------------------------------------------------------------------------------- pairs
 
 TITLES = {
-    "sure-same": ("Surest: the same", "Two views of one image, and the head is sure of it."),
-    "sure-different": ("Surest: different", "Views of two images, and the head is sure of it."),
-    "confusing-same": ("Most confusing: the same", "Two views of one image, taken for two."),
-    "confusing-different": ("Most confusing: different", "Views of two images, taken for one."),
+    "sure-same": ("Surest: the same", "Two views of one image, with the highest scores."),
+    "sure-different": ("Surest: different", "Views of two images, with the lowest scores."),
+    "confusing-same": ("Most confusing: the same", "Two views of one image, with the lowest scores."),
+    "confusing-different": ("Most confusing: different", "Views of two images, with the highest scores."),
 }
 
 
-def pairs(page: Page) -> Html:
+def pairs(page: Page) -> Html | None:
     """The section of pairs."""
     panels, words = [], []
     for run in page.runs:
-        files = run.artifact_files("pairs")
-        arrays = run.load(files[0], "left", "right", "scores", "targets") if files else None
-        if arrays is None or not len(arrays["scores"]):
+        files, needed = run.artifact_files("pairs")[:1], ("left", "right", "scores", "targets")
+        made = [run.show(path, needed, partial(_pair_panel, page, run)) for path in files]
+        panels += [panel for panel in made if panel is not None]
+        if not any(made):
             words.append(note(page, run, _why_no_pairs(run)))
-            continue
-        panels.append(_pair_panel(page, run, arrays))
-    lead = "The relation head scores a pair of views from 0 (two images) to 1 (one image)." if panels else None
-    return section("pairs", "What it was asked", words, side_by_side(panels), lead=lead)
+    lead = "The relation head scores a pair of views from 0 (two images) to 1 (one image)."
+    return filled(page, "pairs", "What it was asked", words, side_by_side(panels), lead)
 
 
 def _why_no_pairs(run: Run) -> str:
@@ -128,7 +130,7 @@ def _pair(arrays: artifacts.Arrays, i: int, score: float, key: str) -> Html:
         picture(arrays[side][i], alt, 64, title=name or None)
         for side, alt, name in zip(("left", "right"), alts, names, strict=True)
     ]
-    right = key.startswith("sure")
+    right = (score > 0.5) == key.endswith("same")
     label = el("b", f"{score:.3f}")
     return el("li", el("span", both, class_="pair hit" if right else "pair miss"), label)
 

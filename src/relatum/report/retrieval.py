@@ -2,132 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from relatum import artifacts
-from relatum.report.markup import Child, Html, el, name_of
-from relatum.report.page import Page, note, section, side_by_side
+from relatum.report.markup import Html, el, name_of
+from relatum.report.page import Page, filled, note, side_by_side
 from relatum.report.pictures import picture
 from relatum.report.runfolder import Run
 from relatum.report.words import data_title
 
 
-def neighbours(page: Page) -> Html:
+def neighbours(page: Page) -> Html | None:
     """The section of queries and their nearest images."""
-    panels, words, labelled = [], [], False
+    panels, words = [], []
     for run in page.runs:
-        shown = 0
-        for path in run.artifact_files("retrieval"):
-            arrays = run.load(path, "query_index", "neighbour_index", "thumbs")
-            sheet = _Sheet.read(arrays) if arrays is not None else None
-            if sheet is None:
-                continue
-            labelled |= sheet.labelled
-            panels.append(_sheet_panel(page, run, path.stem.removeprefix("retrieval-"), sheet))
-            shown += 1
-        if not shown:
+        files, needed = run.artifact_files("retrieval"), ("query_index", "neighbour_index", "thumbs")
+        made = [run.show(path, needed, partial(_panel, page, run, path)) for path in files]
+        panels += [panel for panel in made if panel is not None]
+        if not any(made):
             words.append(
-                note(
-                    page,
-                    run,
-                    "No nearest images yet: `relatum evaluate retrieval RUN --data DATA` finds them.",
-                )
+                note(page, run, "No nearest images yet: `relatum evaluate retrieval RUN --data DATA` finds them.")
             )
-    lead: Child = None
-    if panels:
-        lead = ["Queries drawn at random, not chosen, each with its nearest images by Euclidean distance. "]
-        if labelled:
-            lead += [
-                "Frames: ",
-                el("span", "same class", class_="hit-word"),
-                " ",
-                el("span", "another class", class_="miss-word"),
-            ]
-    return section("retrieval", "Nearest images", words, side_by_side(panels), lead=lead)
+    lead = "Queries drawn at random, not chosen, each with its nearest images by Euclidean distance."
+    return filled(page, "retrieval", "Nearest images", words, side_by_side(panels), lead)
 
 
 class _Sheet:
-    """A retrieval artifact with positions in `thumbs` instead of positions in the gallery."""
+    """A retrieval artifact, with places in `thumbs` instead of positions in the gallery."""
 
-    def __init__(self, query: NDArray[Any], near: NDArray[Any], arrays: artifacts.Arrays) -> None:
-        count = len(arrays["thumbs"])
-        labels = arrays.get("labels", np.zeros(0))
-        self.query, self.near, self.thumbs = query, near, arrays["thumbs"]
-        self.distances = arrays.get("distances")
-        self.labels = labels if len(labels) == count else np.full(count, -1)
-        self.classes = [str(name) for name in arrays.get("classes", ())]
-        names = arrays.get("names", np.zeros(0))
-        self.names = names if len(names) == count else None
+    def __init__(self, arrays: artifacts.Arrays) -> None:
+        self.thumbs, count = arrays["thumbs"], len(arrays["thumbs"])
         self.numbers = arrays.get("image_index", np.arange(count))
+        place = {int(number): i for i, number in enumerate(self.numbers)}
+        self.query = [place[int(q)] for q in arrays["query_index"]]
+        self.near = [[place[int(n)] for n in row] for row in arrays["neighbour_index"]]
+        self.distances = arrays.get("distances")
+        labels, names = arrays.get("labels", np.zeros(0)), arrays.get("names", np.zeros(0))
+        self.labels = labels if len(labels) == count else np.full(count, -1)
+        self.names = names if len(names) == count else None
+        self.classes = [str(name) for name in arrays.get("classes", ())]
         self.labelled = bool((self.labels >= 0).any())
 
-    @classmethod
-    def read(cls, arrays: artifacts.Arrays) -> _Sheet | None:
-        query, near, thumbs = arrays["query_index"], arrays["neighbour_index"], arrays["thumbs"]
-        used = arrays.get("image_index")
-        if used is not None:
-            place = {int(number): i for i, number in enumerate(used)}
-            query = np.array([place.get(int(q), -1) for q in query])
-            near = np.array([[place.get(int(n), -1) for n in row] for row in near]).reshape(near.shape)
-        if (
-            thumbs.ndim != 4
-            or near.ndim != 2
-            or not len(query)
-            or min(query.min(), near.min()) < 0
-            or max(query.max(), near.max()) >= len(thumbs)
-        ):
-            return None
-        return cls(query, near, arrays)
-
     def name(self, i: int) -> str:
-        """The class, or the file's name, or the image's number."""
-        if self.names is not None:
-            return str(self.names[i])
+        """The class where there is one, and the file's name, or else the image's number."""
         label = int(self.labels[i])
-        return self.classes[label] if 0 <= label < len(self.classes) else f"image {int(self.numbers[i])}"
+        words = [self.classes[label]] if 0 <= label < len(self.classes) else []
+        words += [str(self.names[i])] if self.names is not None else []
+        return " · ".join(words) or f"image {int(self.numbers[i])}"
 
-    def kind(self, i: int) -> str:
-        """Class first where there is one, then the name."""
-        label = int(self.labels[i])
-        class_name = self.classes[label] if 0 <= label < len(self.classes) else ""
-        return " · ".join(dict.fromkeys(filter(None, (class_name, self.name(i)))))
+    def frame(self, query: int, found: int) -> str:
+        """Whether it is a hit or a miss; without labels neither."""
+        if not self.labelled:
+            return "plain"
+        return "hit" if self.labels[query] == self.labels[found] else "miss"
+
+    def found(self, q: int, rank: int) -> Html:
+        """One of the nearest images, as an item of a list."""
+        place = self.near[q][rank]
+        frame = self.frame(self.query[q], place)
+        far = f", distance {float(self.distances[q, rank]):.3g}" if self.distances is not None else ""
+        words = f"{self.name(place)}{far}"
+        alt = {"hit": "same class: ", "miss": "another class: ", "plain": ""}[frame] + words
+        return el("li", picture(self.thumbs[place], alt, 44, class_=frame, title=words))
 
 
-def _sheet_panel(page: Page, run: Run, stem: str, sheet: _Sheet) -> Html:
+def _panel(page: Page, run: Run, path: Path, arrays: artifacts.Arrays) -> Html:
+    sheet = _Sheet(arrays)
     rows = []
-    hits = 0
-    for q in range(len(sheet.query)):
-        query = int(sheet.query[q])
-        items = []
-        for rank, place in enumerate(int(i) for i in sheet.near[q]):
-            same = sheet.labelled and sheet.labels[place] == sheet.labels[query]
-            hits += bool(same)
-            frame = ("hit" if same else "miss") if sheet.labelled else "plain"
-            far = f", distance {float(sheet.distances[q, rank]):.3g}" if sheet.distances is not None else ""
-            word = {"hit": "same class: ", "miss": "another class: ", "plain": ""}[frame]
-            items.append(
-                el(
-                    "li",
-                    picture(
-                        sheet.thumbs[place],
-                        f"{word}{sheet.kind(place)}{far}",
-                        44,
-                        class_=frame,
-                        title=f"{sheet.kind(place)}{far}",
-                    ),
-                )
-            )
-        caption = el("figcaption", name_of(sheet.kind(query)))
-        subject = el(
-            "figure", picture(sheet.thumbs[query], f"query: {sheet.kind(query)}", 44), caption, class_="subject"
-        )
-        rows.append(el("div", subject, el("ol", items, class_="near"), class_="query"))
-    total = sheet.near.size
-    share = (
-        f"{hits} of these {total} are of the query’s class" if sheet.labelled else "no labels, so no hits and misses"
-    )
-    heading = page.run_heading(run, el("bdi", data_title(stem)), ": ", share)
-    return el("article", heading, el("div", rows, class_="queries"), class_="panel")
+    for q, query in enumerate(sheet.query):
+        image = picture(sheet.thumbs[query], f"query: {sheet.name(query)}", 44)
+        subject = el("figure", image, el("figcaption", name_of(sheet.name(query))), class_="subject")
+        near = el("ol", [sheet.found(q, rank) for rank in range(len(sheet.near[q]))], class_="near")
+        rows.append(el("div", subject, near, class_="query"))
+    frames = [sheet.frame(query, i) for query, row in zip(sheet.query, sheet.near, strict=True) for i in row]
+    share = f"{frames.count('hit')} of these {len(frames)} are of the query’s class"
+    share = share if sheet.labelled else "no labels, so no hits and misses"
+    words = [el("span", "same class", class_="hit-word"), " ", el("span", "another class", class_="miss-word")]
+    heading = page.run_heading(run, el("bdi", data_title(path.stem.removeprefix("retrieval-"))), ": ", share)
+    legend = el("p", words, class_="small frames") if sheet.labelled else None
+    return el("article", heading, legend, el("div", rows, class_="queries"), class_="panel")

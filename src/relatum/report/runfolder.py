@@ -10,7 +10,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from relatum import artifacts
 from relatum.errors import InputError, RelatumError
+from relatum.report.markup import Html
 from relatum.report.words import number
 
 if sys.version_info >= (3, 11):
@@ -106,6 +107,17 @@ class Run:
             self.notes.append(f"artifacts/{path.name} has no {', '.join(missing)}: it is not shown.")
             return None
         return arrays
+
+    def show(self, path: Path, needed: tuple[str, ...], render: Callable[[artifacts.Arrays], Html]) -> Html | None:
+        """What `render` makes of an artifact, or None and a note where the arrays are not what they should be."""
+        arrays = self.load(path, *needed)
+        if arrays is None:
+            return None
+        try:
+            return render(arrays)
+        except (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError):
+            self.notes.append(f"artifacts/{path.name} is not what it should be inside: it is not shown.")
+            return None
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:

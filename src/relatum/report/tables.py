@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from relatum.report.markup import Child, Html, el, name_of
-from relatum.report.page import Page, note, section
+from relatum.report.page import Page, filled, note, section
 from relatum.report.runfolder import Run, Table
 from relatum.report.words import DATASETS, METHODS, PROTOCOLS, count, duration, number, title
 
 MOST_SKIPPED = 500
 
 
-def evaluations(page: Page) -> Html:
+def evaluations(page: Page) -> Html | None:
     """The section with one row per result file; a row's protocol unfolds."""
     rows, words = [], []
     for run in page.runs:
@@ -28,7 +28,7 @@ def evaluations(page: Page) -> Html:
             )
         rows += [_row(page, run, e) for e in sorted(run.evaluations, key=_rank)]
     if not rows:
-        return section("evaluations", "All evaluations", words)
+        return filled(page, "evaluations", "All evaluations", words, None, None)
     titles = (["Run"] if page.several else []) + ["Protocol", "Data", "Score", "Images", "Took", "Protocol in full"]
     head = el(
         "tr", [el("th", t, scope="col", class_="num" if t in ("Score", "Images", "Took") else None) for t in titles]
@@ -90,21 +90,8 @@ def _protocol(e: Table) -> Html:
 
 def _brief(e: Table) -> str:
     """The settings that one asks for first."""
-    wanted = (
-        "epochs",
-        "lr",
-        "learning_rate",
-        "batch_size",
-        "k",
-        "temperature",
-        "metric",
-        "queries",
-        "perplexity",
-        "seed",
-    )
-    words = [
-        f"{key.replace('_', ' ')} {_value(e['settings'][key])}" for key in wanted if e["settings"].get(key) is not None
-    ]
+    wanted = "epochs lr learning_rate batch_size k temperature metric queries_per_class gallery points iterations seed"
+    words = [f"{key.replace('_', ' ')} {_value(e['settings'][key])}" for key in wanted.split() if key in e["settings"]]
     return ", ".join(words[:4]) or "settings"
 
 
@@ -129,35 +116,28 @@ def _value(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def recipes(page: Page) -> Html:
+def recipes(page: Page) -> Html | None:
     """The section with each run's recipe, folded, and how it was started."""
-    blocks: list[Child] = []
+    blocks, words = [], []
     for run in page.runs:
-        if not run.recipe_text:
-            blocks.append(note(page, run, "No recipe: recipe.toml is missing or cannot be read."))
-            continue
-        command = run.info.get("command")
-        started = el("p", "Started with ", el("code", command)) if command else None
-        versions = run.info.get("versions")
-        with_what = None
-        if isinstance(versions, Mapping) and versions:
-            with_what = el(
-                "p", "With ", ", ".join(f"{name} {version}" for name, version in versions.items()), ".", class_="small"
-            )
-        summary = el("summary", "Recipe", [" of ", name_of(run.name)] if page.several else None)
-        blocks.append(
-            el(
-                "details",
-                summary,
-                started,
-                el("pre", el("code", run.recipe_text.strip()), tabindex="0"),
-                with_what,
-                data_print=True,
-            )
-        )
-    return section(
-        "recipe", "Recipe", blocks, lead="Every setting, with every default and every automatic choice written out."
-    )
+        if run.recipe_text:
+            blocks.append(_recipe(page, run))
+        else:
+            words.append(note(page, run, "No recipe: recipe.toml is missing or cannot be read."))
+    lead = "Every setting, with every default and every automatic choice written out."
+    return filled(page, "recipe", "Recipe", words, el("div", blocks) if blocks else None, lead)
+
+
+def _recipe(page: Page, run: Run) -> Html:
+    command, versions = run.info.get("command"), run.info.get("versions")
+    started = el("p", "Started with ", el("code", str(command))) if command else None
+    with_what = None
+    if isinstance(versions, Mapping) and versions:
+        listed = ", ".join(f"{name} {version}" for name, version in versions.items())
+        with_what = el("p", f"With {listed}.", class_="small")
+    summary = el("summary", "Recipe", [" of ", name_of(run.name)] if page.several else None)
+    text = el("pre", el("code", run.recipe_text.strip()), tabindex="0")
+    return el("details", summary, started, text, with_what, data_print=True)
 
 
 def skipped(page: Page) -> Html | None:

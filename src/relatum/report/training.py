@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from relatum.report.charts import Series, line_chart, series
 from relatum.report.markup import Child, Html, el
-from relatum.report.page import Page, note, section
+from relatum.report.page import Page, filled, note
 from relatum.report.runfolder import Run
 from relatum.report.words import number
 
@@ -24,7 +24,7 @@ PAIRED = ("positive_accuracy", "negative_accuracy")
 SMOOTH = 25  # median over so many logged steps: speed is noisy, and its outliers are pauses
 
 
-def training(page: Page) -> Html:
+def training(page: Page) -> Html | None:
     """The section: one chart per metric, all runs on it."""
     words = [word for run in page.runs for word in _words(page, run)]
     with_metrics = [run for run in page.runs if run.metrics]
@@ -40,10 +40,8 @@ def training(page: Page) -> Html:
         figure, data = line_chart(title, lines, x_label=x_label, unit=unit, bounds=bounds, keys=page.several)
         charts.append(figure)
         page.data["charts"].append(data)
-    lead = (
-        "Lines are means of the logged steps; the bands behind them span the lowest to the highest." if charts else None
-    )
-    return section("training", "Training", words, el("div", charts, class_="charts") if charts else None, lead=lead)
+    lead = "Lines are means of the logged steps; the bands behind them span the lowest to the highest."
+    return filled(page, "training", "Training", words, el("div", charts, class_="charts") if charts else None, lead)
 
 
 def _words(page: Page, run: Run) -> list[Html]:

@@ -20,7 +20,7 @@ from relatum.views.lanes import LANES, absolute, choose, load, splat, store, sto
 from relatum.views.resampling import BLOCK, count_taps, many_taps, resize, split_taps, two_taps, warp
 
 PARTS = ("lanes.py", "resampling.py")
-PARTS_DIGEST = ""
+PARTS_DIGEST = "88ebcd023fb9b28d"
 f4 = np.float32
 _part = njit(nogil=True, fastmath=True, error_model="numpy")
 _inlined = njit(nogil=True, fastmath=True, error_model="numpy", forceinline=True)

@@ -1,0 +1,78 @@
+"""Which backend serves, and that nothing heavy is imported before one is needed."""
+
+import builtins
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import relatum.views as views
+from relatum.errors import InputError
+
+
+def arguments():
+    images = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), dtype=np.uint8)
+    params = views.sample(
+        views.POLICIES["relational"],
+        seed=0,
+        epoch=0,
+        indices=np.arange(3),
+        views=1,
+        height=32,
+        width=32,
+        pad=4,
+        side=32,
+    )
+    return images, np.arange(3), params, {"side": 32, "mean": (0.5,) * 3, "std": (0.25,) * 3}
+
+
+def test_importing_views_imports_neither_numba_nor_torch():
+    code = "import sys, relatum.views; print([m for m in ('numba', 'torch') if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("backend", views.BACKENDS)
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_backends_agree(backend, channels_last):
+    images, sources, params, rest = arguments()
+    result = views.make_views(images, sources, params, **rest, backend=backend, channels_last=channels_last)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    assert result.is_contiguous(memory_format=layout)
+    assert result.dtype == torch.float32
+    expected = views.make_views(images, sources, params, **rest, backend="reference")
+    assert (result - expected).abs().max() < 1 / 255 / 0.25
+    from_tensor = views.make_views(torch.from_numpy(images), torch.from_numpy(sources), params, **rest, backend=backend)
+    assert torch.allclose(from_tensor, result, atol=1e-5)
+
+
+def test_an_unknown_backend_is_refused():
+    images, sources, params, rest = arguments()
+    with pytest.raises(InputError, match="did you mean 'numba'"):
+        views.make_views(images, sources, params, **rest, backend="number")
+
+
+def test_without_numba_torch_serves_with_one_warning(monkeypatch):
+    images, sources, params, rest = arguments()
+    expected = views.make_views(images, sources, params, **rest, backend="torch")
+    real = builtins.__import__
+
+    def missing(name, *args, **kwargs):
+        if name == "numba":
+            raise ImportError("no numba here")
+        return real(name, *args, **kwargs)
+
+    views._has_numba.cache_clear()
+    monkeypatch.setattr(builtins, "__import__", missing)
+    try:
+        with pytest.warns(UserWarning, match="no numba here"):
+            first = views.make_views(images, sources, params, **rest)
+        again = views.make_views(images, sources, params, **rest)  # a second warning would be an error
+    finally:
+        monkeypatch.undo()
+        views._has_numba.cache_clear()
+    assert torch.equal(first, expected)
+    assert torch.equal(again, expected)
+    assert views.backend_for("cuda") == "torch"
