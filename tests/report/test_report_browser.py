@@ -26,6 +26,8 @@ pytestmark = [
     ),
 ]
 
+# Read when this file is imported: a fixture of the suite hides the real data afterwards.
+BATCH = Path(os.environ.get("RELATUM_DATA", "data")) / "cifar-10-batches-py" / "test_batch"
 CENTRE = "const b = document.querySelector('.marks').getBoundingClientRect();"
 
 
@@ -46,9 +48,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _ten_thousand() -> tuple[np.ndarray, np.ndarray]:
-    batch = Path(os.environ.get("RELATUM_DATA", "data")) / "cifar-10-batches-py" / "test_batch"
-    if batch.exists():
-        found = pickle.loads(batch.read_bytes(), encoding="bytes")
+    if BATCH.exists():
+        found = pickle.loads(BATCH.read_bytes(), encoding="bytes")
         return np.ascontiguousarray(found[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), np.array(
             found[b"labels"]
         )
