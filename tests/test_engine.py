@@ -267,3 +267,20 @@ def test_keywords_are_checked() -> None:
     with pytest.raises(InputError, match="no data"):
         relatum.pretrain()
     assert isinstance(config.read_recipe, object)
+
+
+def test_tensorboard_files_are_written_where_asked_for(pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
+    run = relatum.pretrain(pictures, out=tmp_path / "run", set={"log.tensorboard": True}, **{**FLAGS, "epochs": 1})
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run.path / "tensorboard"))
+    events.Reload()
+    assert {"loss", "positive_accuracy", "lr"} <= set(events.Tags()["scalars"])
+    assert [event.value for event in events.Scalars("loss")] == pytest.approx(list(losses(run).values()), rel=1e-6)
+
+
+def test_a_missing_extra_is_named(pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    with pytest.raises(InputError, match=r"relatum\[tensorboard\]"):
+        relatum.pretrain(pictures, out=tmp_path / "run", set={"log.tensorboard": True}, **FLAGS)

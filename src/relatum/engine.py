@@ -112,8 +112,7 @@ class Trainer:
         """Run all steps that are left; afterwards the run folder holds the finished weights."""
         ahead = self.recipe.run.prefetch == "on"
         self.objective.train()
-        log = closing(MetricsWriter(self.folder.metrics, self.step)) if self.fabric.is_global_zero else nullcontext()
-        with log as metrics, _signals() as stopped, self.display.training(self.total, self.step):
+        with self._log() as metrics, _signals() as stopped, self.display.training(self.total, self.step):
             self._clock = time.monotonic()
             for batch in batches(self.maker, self.step, self.total, ahead=ahead):
                 if self.step % self.maker.steps_per_epoch == 0:
@@ -126,6 +125,12 @@ class Trainer:
                 if stopped:
                     self.save(metrics)
                     raise Interrupted(stopped[0], f"stopped at step {self.step} of {self.total}; --resume continues.")
+
+    def _log(self) -> Any:
+        """Where metrics go: the first process writes them."""
+        if not self.fabric.is_global_zero:
+            return nullcontext()
+        return closing(MetricsWriter(self.folder.metrics, self.step, tensorboard=self.recipe.log.tensorboard))
 
     def train_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Forward, backward, update. No value is copied to the host here."""

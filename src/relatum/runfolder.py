@@ -83,9 +83,16 @@ class RunFolder:
 
 
 class MetricsWriter:
-    """Appends to metrics.jsonl; opening it at a step first cuts away everything after that step."""
+    """Appends to metrics.jsonl; opening it at a step first cuts away everything after that step.
 
-    def __init__(self, path: Path, step: int) -> None:
+    Args:
+        path: the file.
+        step: the step that the run stands at.
+        tensorboard: also write TensorBoard files beside it.
+    """
+
+    def __init__(self, path: Path, step: int, *, tensorboard: bool = False) -> None:
+        self._board = _board(path.parent / "tensorboard", step) if tensorboard else None
         kept = []
         if path.exists():
             for line in path.read_text("utf-8").splitlines():
@@ -99,6 +106,9 @@ class MetricsWriter:
         """One line, on its way to the disk at once."""
         self._file.write(json.dumps(row, allow_nan=True) + "\n")
         self._file.flush()
+        if self._board is not None:
+            for name in row.keys() - {"step"}:
+                self._board.add_scalar(name, row[name], row["step"])
 
     def sync(self) -> None:
         """Force what was written to the disk; done before a checkpoint, so that none is ahead of its metrics."""
@@ -107,3 +117,13 @@ class MetricsWriter:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+
+def _board(path: Path, step: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.") from None
+    return SummaryWriter(path, purge_step=step + 1)
