@@ -1,9 +1,9 @@
-"""The whole method in one file: views, backbone, relation head, loss, training, linear evaluation. Plain PyTorch and numpy.
+"""The whole method in one file: views, backbone, relation head, loss, training, linear evaluation. Plain PyTorch.
 
     python examples/one_file.py
 
-It shows how little there is to relational reasoning; relatum does the same faster. The images are coloured bars, upright
-or lying, on noise: colour says nothing about the class, so a learner must look at shape.
+It shows how little there is to relational reasoning; relatum does the same faster. The images are coloured bars,
+upright or lying, on noise: colour says nothing about the class, so a learner must look at shape.
 """
 
 from __future__ import annotations

@@ -50,7 +50,9 @@ class BatchMaker:
         self.labels = labels if uses_labels else None
         self.rank, self.world, self.device = rank, world, torch.device(device)
         self.policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
-        self._visible = Visible.of(labels) if labels is not None and recipe.data.labels > 0 else None
+        self._visible = (
+            Visible.of(labels) if labels is not None and registry.METHODS[recipe.method].semi_supervised else None
+        )
         full, rest = divmod(len(images), recipe.train.batch_size)
         self.dropped = rest if 0 < rest < min_images * world else 0
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)

@@ -70,7 +70,7 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     if asked.data.name not in registry.DATASETS and method.trains:
         chosen = {k: v for k, v in _folder_choices(draft, images, whole.side).items() if k not in draft.values}
     recipe = draft.recipe({**found, **chosen})
-    recipe = Draft({**draft.values, **_machine(recipe)}).recipe({**found, **chosen})
+    recipe = Draft({**draft.values, **resolve_machine(recipe)}).recipe({**found, **chosen})
     return Prepared(recipe, images, validation, visible_labels(images, recipe), _words(chosen))
 
 
@@ -106,11 +106,14 @@ def visible_labels(images: ImageSet, recipe: Recipe) -> NDArray[np.int64] | None
     """The labels that training may see. Unsupervised methods get None: leakage is impossible by default."""
     method = registry.METHODS[recipe.method]
     wanted = method.uses_labels or recipe.data.labels > 0
+    if wanted and not (method.uses_labels or method.semi_supervised):
+        able = ", ".join(name for name, row in registry.METHODS.items() if row.uses_labels or row.semi_supervised)
+        raise InputError(f"--labels: {recipe.method} cannot use labels; these can: {able}.")
     if not wanted:
         return None
     if images.labels is None:
         raise InputError(f"{recipe.data.name} has no labels, and this run needs them ({recipe.method}).")
-    if method.uses_labels:
+    if method.uses_labels and not recipe.data.labels:
         return images.labels
     seen = data.labelled_subset(images.labels, recipe.data.labels, recipe.seed)
     return np.where(seen, images.labels, -1)
@@ -134,7 +137,7 @@ def find_device(wanted: str) -> str:
     return wanted
 
 
-def _machine(recipe: Recipe) -> Values:
+def resolve_machine(recipe: Recipe) -> Values:
     """The `run` section, resolved."""
     device = find_device(recipe.run.device)
     kernels = recipe.run.kernels

@@ -47,7 +47,7 @@ class Display:
     def training(self, total: int, done: int) -> Iterator[None]:
         """Show the bar while training runs."""
         self._total, self._first, self._began, self._line = total, done, time.monotonic(), time.monotonic()
-        self._said_estimate, self._row = total <= done, {}
+        self._said_estimate = total <= done
         if not self.console.is_terminal:
             yield
             return

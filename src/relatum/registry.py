@@ -91,6 +91,7 @@ class Method:
         defaults: what the method changes in a recipe, as dotted keys.
         official: what `preset = "official"` changes on top.
         uses_labels: whether batches carry labels; False means that it can never see one.
+        semi_supervised: whether some labels may be shown to it (`--labels`): they choose what views are made from.
         trains: False for random weights.
     """
 
@@ -100,6 +101,7 @@ class Method:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     official: Mapping[str, Any] = field(default_factory=dict)
     uses_labels: bool = False
+    semi_supervised: bool = False
     trains: bool = True
 
 
@@ -109,6 +111,7 @@ METHODS: dict[str, Method] = {
         "relational reasoning over K views: same image or not? (the paper's method)",
         RelationalOptions,
         {"views.policy": "relational", "views.number": 32, "train.batch_size": 64},
+        semi_supervised=True,
     ),
     "simclr": Method(
         "relatum.objectives.simclr:SimCLR",

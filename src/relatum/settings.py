@@ -10,6 +10,7 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from operator import ge, gt, le
 from typing import Any, TypeVar
 
 from relatum.errors import InputError, unknown
@@ -57,13 +58,9 @@ def _check(key: str, value: Any, hint: Any, rules: Mapping[str, Any]) -> Any:
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, bool) or not isinstance(number, int | float):
             continue
-        for word, sign, bad in (
-            ("ge", "at least", lambda x, b: not x >= b),
-            ("gt", "greater than", lambda x, b: not x > b),
-            ("le", "at most", lambda x, b: not x <= b),
-        ):
+        for word, sign, fits in (("ge", "at least", ge), ("gt", "greater than", gt), ("le", "at most", le)):
             bound = rules.get(word)
-            if bound is not None and bad(number, bound):
+            if bound is not None and not fits(number, bound):  # NaN fits nothing
                 raise InputError(f"{key} = {number} is out of range: it must be {sign} {bound}.")
     return value
 

@@ -64,7 +64,7 @@ def train(
         folder,
         info=_info(recipe, objective.num_features),
         fabric=fabric,
-        features=lambda: _clean_features(objective.backbone, prepared.images),
+        features=lambda: clean_features(objective.backbone, prepared.images),
         monitor=_monitor(prepared, root),
         display=display,
     )
@@ -82,7 +82,11 @@ def train(
             snapshots.save_views(folder.path, maker)
         if trainer.step < trainer.total:
             trainer.train()
-        trainer.finish()
+        if writer:
+            folder.note(steps=trainer.step)
+            _score_classifier(folder.path, objective, prepared, root)
+            snapshots.save_pairs(folder.path, objective, maker)
+            trainer.finish()  # last: a run without a backbone is one that a resume completes
     except BaseException as error:
         if writer:
             status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
@@ -90,9 +94,7 @@ def train(
         raise
     if writer:
         seconds = earlier + time.monotonic() - began
-        folder.note(status="finished", seconds=seconds, steps=trainer.step)
-        _score_classifier(folder.path, objective, prepared, root)
-        snapshots.save_pairs(folder.path, objective, maker)
+        folder.note(status="finished", seconds=seconds)
         display.say(f"done in {duration(seconds)}: {folder.path}")
 
 
@@ -205,7 +207,8 @@ def _info(recipe: config.Recipe, num_features: int) -> dict[str, Any]:
     }
 
 
-def _clean_features(backbone: nn.Module, images: ImageSet) -> Tensor:
+def clean_features(backbone: nn.Module, images: ImageSet) -> Tensor:
+    """Representations of clean images by the backbone as it is now, in eval mode."""
     with torch.compiler.set_stance("force_eager"):
         return torch.from_numpy(features.extract(backbone, images))
 
@@ -221,7 +224,7 @@ def _monitor(prepared: Prepared, root: Any) -> Callable[[nn.Module], Mapping[str
         raise InputError(f"--knn-every needs labels to vote with, and {recipe.data.name} has none.")
 
     def look(backbone: nn.Module) -> Mapping[str, float]:
-        z, q = (_clean_features(backbone, part).numpy() for part in (bank, queries))
+        z, q = (clean_features(backbone, part).numpy() for part in (bank, queries))
         return {"knn_accuracy": knn_accuracy(z, votes, q, truth)}
 
     return look
@@ -240,5 +243,5 @@ def _score_classifier(run: Path, objective: Objective, prepared: Prepared, root:
         except InputError:
             return  # a folder without a test split has nothing to be scored on
     with torch.no_grad():
-        logits = predict(_clean_features(objective.backbone, test).to(next(objective.parameters()).device))
+        logits = predict(clean_features(objective.backbone, test).to(next(objective.parameters()).device))
     evaluation.save_classifier(run, logits.cpu().numpy(), test, split=split, n_train=len(prepared.images))

@@ -41,7 +41,7 @@ def test_measure_reports_the_contracts_fields(monkeypatch):
     assert result["pairs"] == 4 * 6
     assert result["speedup"] == result["plain_seconds"] / result["ours_seconds"]
     assert (result["extra_bytes_ours"], result["extra_bytes_plain"]) == (10, 100)
-    low, high = result["ours_quartiles"]
+    low, high = result["spread"]["ours"]["q1"], result["spread"]["ours"]["q3"]
     assert 0 < low <= high
 
 

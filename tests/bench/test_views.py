@@ -17,7 +17,7 @@ def test_measure_reports_the_contracts_fields():
     assert set(fields) <= set(result)
     assert result["what"] == "views"
     assert result["speedup"] == result["plain_seconds"] / result["ours_seconds"]
-    assert result["ours_spread"]["min"] <= result["ours_seconds"] <= result["ours_spread"]["max"]
+    assert result["spread"]["ours"]["min"] <= result["ours_seconds"] <= result["spread"]["ours"]["max"]
     json.dumps(result)
 
 

@@ -29,10 +29,10 @@ def brute(
 @settings(max_examples=150, deadline=None)
 @given(
     st.integers(1, 25),
-    st.integers(2, 60),
+    st.integers(2, 200),
     st.integers(1, 9),
     st.sampled_from(["euclidean", "cosine"]),
-    st.sampled_from(["integers", "few", "normal", "shifted"]),
+    st.sampled_from(["integers", "few", "normal", "shifted", "outlier", "huge", "tiny"]),
     st.booleans(),
     st.integers(0, 10_000),
 )
@@ -44,11 +44,15 @@ def test_equals_brute_force_ties_included(
         "integers": lambda: random.integers(-2, 3, (rows, d)).astype(np.float32),  # many exact ties, zero vectors
         "few": lambda: random.normal(size=(3, d)).astype(np.float32)[random.integers(0, 3, rows)],  # duplicates
         "normal": lambda: random.normal(size=(rows, d)).astype(np.float32),
+        "outlier": lambda: random.normal(size=(rows, d)).astype(np.float32) * np.r_[1e6, np.ones(rows - 1)][:, None],
+        "huge": lambda: (random.normal(size=(rows, d)) * 1e17).astype(np.float32),  # squares beyond float32
+        "tiny": lambda: (random.normal(size=(rows, d)) * 1e-25).astype(np.float32),  # squares below float32
         "shifted": lambda: (random.normal(size=(rows, d)) + 1000).astype(np.float32),  # the product's worst case
     }[kind]()
     exclude = random.integers(0, rows, queries) if own else None
     q = g[random.integers(0, rows, queries)] if exclude is None else g[exclude]
-    k = int(random.integers(1, rows - own + 1))
+    most = rows - own if seed % 2 else max(1, rows // 8)  # few of many rows, too: they are folded
+    k = int(random.integers(1, most + 1))
     distance, index = nearest(q, g, k, metric=metric, exclude=exclude)
     expected_distance, expected = brute(q, g, k, metric, exclude)
     np.testing.assert_array_equal(index, expected)
@@ -59,7 +63,7 @@ def test_blocks_do_not_change_the_result(monkeypatch: pytest.MonkeyPatch) -> Non
     random = np.random.default_rng(0)
     g = random.normal(size=(200, 5)).astype(np.float32)
     whole = nearest(g, g, 10, exclude=np.arange(200))
-    monkeypatch.setattr(neighbours, "_BLOCK_BYTES", 200 * 8 * 7)
+    monkeypatch.setattr(neighbours, "_BLOCK_BYTES", 200 * 4 * 7)
     done: list[int] = []
     parts = nearest(g, g, 10, exclude=np.arange(200), advance=done.append)
     assert sum(done) == 200

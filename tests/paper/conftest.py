@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from relatum.files import write_json
 
 import relatum
+from relatum.files import write_json
 from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Plan
 from relatum.paper.reproduce import Outcome, execute

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relatum.bench import spread
 from relatum.bench.plain_head import PlainHead
 from relatum.relation import RelationHead, choose_backend, pair_loss, roll_pairs
 
@@ -52,8 +53,7 @@ def measure(views: int = 32, batch_size: int = 64, num_features: int = 64, repea
         "ours_seconds": medians["ours"],
         "plain_seconds": medians["plain"],
         "speedup": medians["plain"] / medians["ours"],
-        "ours_quartiles": _quartiles(seconds["ours"]),
-        "plain_quartiles": _quartiles(seconds["plain"]),
+        "spread": {side: spread(times) for side, times in seconds.items()},
         "extra_bytes_ours": extra["ours"],
         "extra_bytes_plain": extra["plain"],
     }
@@ -124,8 +124,3 @@ def _interleaved(steps: dict[str, Callable[[], Tensor]], repeats: int) -> dict[s
             step()
             seconds[side].append(time.perf_counter() - started)
     return seconds
-
-
-def _quartiles(times: list[float]) -> list[float]:
-    low, _, high = statistics.quantiles(times, n=4)
-    return [low, high]

@@ -23,17 +23,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from relatum import backbones, config, data
-from relatum.bench import spread
+from relatum import backbones, config
+from relatum.bench import real_images, spread
 from relatum.bench.plain import PillowChain, PlainViews
 from relatum.bench.plain_head import PlainHead
-from relatum.data import ImageSet
 from relatum.engine import Trainer, compile_backbone, make_fabric
 from relatum.errors import InputError
 from relatum.loader import BatchMaker
-from relatum.prepare import Prepared, prepare
+from relatum.objectives import EpochContext
+from relatum.prepare import Prepared, resolve_machine, visible_labels
 from relatum.runfolder import RunFolder
-from relatum.training import make_batches, make_objective
+from relatum.training import clean_features, make_batches, make_objective
 
 _HEAD_START = 2  # batches that each worker prepares ahead (PyTorch's default)
 Step = Callable[[], None]
@@ -102,53 +102,33 @@ def measure(
 def _prepared(
     method: str, backbone: str, views: int | None, batch_size: int | None, side: int | None, compile: str, root: Any
 ) -> Prepared:
-    name = "cifar10"
-    try:
-        data.load(name, "train", root=root)
-    except InputError:
-        name = "shapes"
+    images = real_images(side, root)
     flags = {
-        "data.name": name,
+        "data.name": images.name,
         "method": method,
         "backbone.name": backbone,
         "views.number": views,
         "train.batch_size": batch_size,
         "run.compile": compile,
-        "train.epochs": 1,
+        "train.epochs": 1000,  # what `auto` decides for a long run
     }
-    prepared = prepare(config.draft(flags=flags), root=root)
-    if side is None or side == prepared.images.side:
-        return prepared
-    images = _enlarged(prepared.images, side)
-    recipe = config.draft(flags={**flags, "data.side": side, "data.pad": side // 8}).recipe(
-        {**config.flatten(prepared.recipe.tables()), "data.images": len(images)}
-    )
-    return Prepared(recipe, images, None, None if prepared.labels is None else prepared.labels[: len(images)])
-
-
-def _enlarged(images: ImageSet, side: int) -> ImageSet:
-    """The first 2,048 images at another side."""
-    from dataclasses import replace
-
-    from PIL import Image
-
-    some = images.subset(np.arange(min(len(images), 2048)))
-    larger = np.stack(
-        [np.asarray(Image.fromarray(i).resize((side, side), Image.Resampling.BICUBIC)) for i in some.images]
-    )
-    return replace(some, images=larger, pad=side // 8)
+    found = {"data.side": images.side, "data.pad": images.pad, "data.images": len(images)}
+    draft = config.draft(flags=flags)
+    recipe = draft.recipe(found)
+    recipe = config.Draft({**draft.values, **resolve_machine(recipe)}).recipe(found)
+    return Prepared(recipe, images, None, visible_labels(images, recipe))
 
 
 def bare_step(recipe: config.Recipe) -> Step:
     """Forward, backward and Adam of the compiled plain backbone on tensors that are ready."""
     count, side = recipe.views.number * recipe.train.batch_size, recipe.data.side or 32
     module = backbones.build(recipe.backbone.name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    compiled = torch.compile(module)
+    compiled: Callable[[Tensor], Tensor] = torch.compile(module)
     optimizer = torch.optim.Adam(module.parameters(), 1e-3, fused=True)
     ready = torch.randn(count, 3, side, side).contiguous(memory_format=torch.channels_last)
 
     def step() -> None:
-        compiled(ready).square().mean().backward()
+        torch.autograd.backward(compiled(ready).square().mean())
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
@@ -178,12 +158,7 @@ def our_step(prepared: Prepared) -> Step:
         trainer.train_step(batch)
         trainer.step += 1
 
-    if hasattr(objective, "start_epoch"):
-        from relatum.objectives import EpochContext
-        from relatum.training import _clean_features
-
-        objective.train()
-        objective.start_epoch(EpochContext(1, 0, lambda: _clean_features(objective.backbone, prepared.images)))
+    objective.start_epoch(EpochContext(1, 0, lambda: clean_features(objective.backbone, prepared.images)))
     objective.train()
     return step
 

@@ -5,6 +5,7 @@ kornia (batched, all cores) and torchvision (one core) are measured too where th
 
 from __future__ import annotations
 
+import math
 import platform
 import random
 import statistics
@@ -16,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from relatum.bench import spread
 from relatum.bench.plain import PillowChain
 from relatum.parallel import available_cpus
 from relatum.views import POLICIES, cpu, sample
@@ -63,7 +65,7 @@ def measure(
         "what": "views", "method": "relational", "views": views, "batch_size": batch_size, "side": side,
         "backbone": None,
         "ours_seconds": median["ours"], "plain_seconds": median["plain"], "speedup": median["plain"] / median["ours"],
-        "ours_spread": _spread(times["ours"]), "plain_spread": _spread(times["plain"]),
+        "spread": {name: spread(seconds) for name, seconds in times.items()},
         "ours_seconds_all_cores": median["ours_all_cores"], "cores": available_cpus(),
         "microseconds_per_view": {name: 1e6 * seconds / count for name, seconds in median.items()},
         "repeats": repeats, "machine": platform.processor() or platform.machine(), "torch": torch.__version__,
@@ -84,18 +86,21 @@ def smooth_images(count: int, side: int) -> NDArray[np.uint8]:
 
 
 def _interleave(jobs: dict[str, tuple[Callable[[], Any], float]], repeats: int) -> dict[str, list[float]]:
+    """Every job once a round, each for at least 50 ms, so that what a job measures is its own steady state."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
-    for round_number in range(repeats + 1):
+    loops = {name: max(1, math.ceil(0.05 / min(_time(job, 1), _time(job, 1)))) for name, (job, _) in jobs.items()}
+    for _ in range(repeats):
         for name, (job, factor) in jobs.items():
-            begin = time.perf_counter()
-            job()
-            if round_number:  # the first round warms up
-                times[name].append((time.perf_counter() - begin) * factor)
+            job()  # back into the caches after the others
+            times[name].append(_time(job, loops[name]) * factor)
     return times
 
 
-def _spread(seconds: list[float]) -> dict[str, float]:
-    return {"min": min(seconds), "max": max(seconds)}
+def _time(job: Callable[[], Any], loops: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(loops):
+        job()
+    return (time.perf_counter() - begin) / loops
 
 
 def _ours(images: NDArray[np.uint8], views: int, batch_size: int, side: int, threads: int | None) -> Callable[[], Any]:

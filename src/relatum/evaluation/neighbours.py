@@ -1,6 +1,6 @@
 """Exact nearest neighbours in blocks: the full distance matrix is never held, and ties have one order.
 
-Distances come from a float64 matrix product, which only proposes candidates: everything within its rounding error of
+Distances come from a float32 matrix product, which only proposes candidates: everything within its rounding error of
 the k-th smallest. The candidates' distances are then computed term by term, as a brute-force search would, and sorted
 by distance, then by index. The result equals brute force in float64 exactly, ties included.
 
@@ -10,6 +10,7 @@ Shape letters: Q queries, N gallery rows, d features, k neighbours.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from relatum.errors import InputError
 
 METRICS = ("euclidean", "cosine")
 _BLOCK_BYTES = 64 << 20  # of one block of the distance matrix; three such live at once
-_EPSILON = float(np.finfo(np.float64).eps)
 
 Floats = NDArray[np.float64]
 Neighbours = tuple[Floats, NDArray[np.int64]]
@@ -54,15 +54,13 @@ def nearest(
     if not 1 <= k <= most:
         raise InputError(f"{k} neighbours cannot be found among {most} images.")
     g = _prepared(gallery, metric)
-    g_norms = np.zeros(len(g)) if metric == "cosine" else np.einsum("nd,nd->n", g, g)
-    search = _faiss(g, k) if backend == "faiss" else None
+    search = _faiss(g, k) if backend == "faiss" else _Proposer(g, k, metric)
     distances, indices = np.empty((len(queries), k)), np.empty((len(queries), k), np.int64)
-    rows = max(1, _BLOCK_BYTES // (8 * len(g)))
+    rows = max(1, _BLOCK_BYTES // (4 * len(g)))
     for start in range(0, len(queries), rows):
         q = _prepared(queries[start : start + rows], metric)
         own = None if exclude is None else exclude[start : start + rows]
-        proposed = search(q) if search else _propose(q, g, g_norms, k, own)
-        for i, candidates in enumerate(proposed):
+        for i, candidates in enumerate(search(q, own)):
             if own is not None:
                 candidates = candidates[candidates != own[i]]
             distances[start + i], indices[start + i] = _refine(q[i], g, candidates, k, metric)
@@ -79,23 +77,56 @@ def _prepared(x: NDArray[np.floating], metric: str) -> Floats:
     return x64
 
 
-def _propose(q: Floats, g: Floats, g_norms: Floats, k: int, own: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
+class _Proposer:
     """Candidates of each query of a block: all rows that may be among its k nearest.
 
-    |q − g|² = |q|² + |g|² − 2⟨q, g⟩; |q|² is left out, since it orders nothing (for cosine, `g_norms` is 0 for the same
-    reason). A product of d terms is off by at most d·ε·|q||g| (Higham 2002, §3.1); four times that bound, for |g|² and
-    the sums, is still far below any gap that matters.
+    |q − g|² = |q|² + |g|² − 2⟨q, g⟩; |q|² is left out, since it orders nothing (and for cosine |g|² too). Centred on
+    the gallery, so that a common offset of all features does not eat the digits. With unit roundoff u, a product of d
+    terms is off by at most d·u·|q||g| (Higham 2002, §3.1), rounding the factors adds 2·u·|q||g|, the sums a few u more:
+    in all less than 2·(d + 4)·u·(|q|² + |g|²). `eps` is 2u, so twice this bound is still left for safety.
     """
-    approximate = q @ g.T
-    approximate *= -2.0
-    approximate += g_norms
-    if own is not None:
-        known = np.flatnonzero(own >= 0)
-        approximate[known, own[known]] = np.inf
-    q_norms = np.einsum("qd,qd->q", q, q)
-    error = 4 * (g.shape[1] + 4) * _EPSILON * (1.0 + q_norms + g_norms.max())
-    limit = np.partition(approximate, k - 1, axis=1)[:, k - 1] + 2 * error
-    return [np.flatnonzero(row <= bound) for row, bound in zip(approximate, limit, strict=True)]
+
+    def __init__(self, g: Floats, k: int, metric: str) -> None:
+        self.k = k
+        self.centre = np.zeros(g.shape[1]) if metric == "cosine" else g.mean(0)
+        centred = g - self.centre
+        norms = np.einsum("nd,nd->n", centred, centred)
+        self.largest = float(norms.max())
+        # Squares beyond float32's range would become infinite: such features are compared in float64.
+        self.kind: type[np.floating[Any]] = np.float32 if self.largest < 1e30 else np.float64
+        self.g = centred.astype(self.kind)
+        self.norms = (np.zeros(len(g)) if metric == "cosine" else norms).astype(self.kind)
+
+    def __call__(self, q: Floats, own: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
+        q = q - self.centre
+        squares = np.einsum("qd,qd->q", q, q)
+        kind = self.kind if squares.max() < 1e30 else np.float64
+        approximate = (-2.0 * q).astype(kind) @ self.g.T
+        approximate += self.norms
+        if own is not None:
+            known = np.flatnonzero(own >= 0)
+            approximate[known, own[known]] = np.inf
+        error = 2 * (q.shape[1] + 4) * float(np.finfo(approximate.dtype).eps) * (squares + self.largest)
+        error += float(np.finfo(np.float32).tiny)
+        limit = _at_least_kth(approximate, self.k) + 2 * error
+        bounds = np.nextafter(limit.astype(kind), np.inf, dtype=kind)  # rounded up, in the product's own type
+        return [np.flatnonzero(row <= bound) for row, bound in zip(approximate, bounds, strict=True)]
+
+
+def _at_least_kth(values: NDArray[Any], k: int) -> NDArray[Any]:
+    """A bound of each row that at least k of its values do not exceed, close to the k-th smallest.
+
+    The row is folded into strips; the k-th smallest of the minima over the strips is such a bound, since each minimum
+    is a value of its own. Folding is one fast pass, and the slow selection sees a sixteenth of the row.
+    """
+    count = values.shape[1]
+    strips = max(1, min(16, count // (4 * k)))
+    width = count // strips
+    smallest = values[:, :width].copy()
+    for i in range(1, strips):
+        np.minimum(smallest, values[:, i * width : (i + 1) * width], out=smallest)
+    smallest.partition(k - 1, axis=1)
+    return smallest[:, k - 1]
 
 
 def _refine(query: Floats, g: Floats, candidates: NDArray[np.int64], k: int, metric: str) -> Neighbours:
@@ -111,7 +142,7 @@ def _refine(query: Floats, g: Floats, candidates: NDArray[np.int64], k: int, met
     return nearest_first if metric == "cosine" else np.sqrt(nearest_first), candidates[order]
 
 
-def _faiss(g: Floats, k: int) -> Callable[[Floats], list[NDArray[np.int64]]]:
+def _faiss(g: Floats, k: int) -> Callable[[Floats, NDArray[np.int64] | None], list[NDArray[np.int64]]]:
     try:
         import faiss
     except ImportError:
@@ -122,7 +153,7 @@ def _faiss(g: Floats, k: int) -> Callable[[Floats], list[NDArray[np.int64]]]:
     index.add(g.astype(np.float32))
     wanted = min(k + 1, len(g))  # one more, for the query itself
 
-    def search(q: Floats) -> list[NDArray[np.int64]]:
+    def search(q: Floats, own: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
         found: list[NDArray[np.int64]] = list(index.search(q.astype(np.float32), wanted)[1])
         return found
 

@@ -39,10 +39,10 @@ def save_map(
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 8), layout="constrained")
+    figure = Figure(figsize=(9, 8))
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
-    size = float(np.clip(30_000 / len(xy), 3, 40))
+    size = float(np.clip(60_000 / len(xy), 6, 40))
     colours = np.full(len(xy), "#332288") if labels is None else np.asarray(palette(len(names)))[labels]
     axes.scatter(xy[:, 0], xy[:, 1], s=size, c=colours, alpha=0.75, linewidths=0, rasterized=True)
     if labels is not None and len(names) <= _MOST_LABELS:
@@ -52,11 +52,10 @@ def save_map(
     axes.set_yticks([])
     axes.set_aspect("equal")
     axes.spines[:].set_visible(False)
-    paths = []
-    for kind, options in (("png", {"dpi": 150}), ("svg", {"dpi": 200, "metadata": {"Date": None}})):
-        path = stem.with_name(f"{stem.name}.{kind}")
-        write_atomically(path, lambda p, kind=kind, options=options: figure.savefig(p, format=kind, **options))  # type: ignore[misc]
-        paths.append(path)
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    write_atomically(paths[0], lambda path: figure.savefig(path, format="png", dpi=150, bbox_inches="tight"))
+    dated = {"Date": None}  # the same map is the same file
+    write_atomically(paths[1], lambda path: figure.savefig(path, format="svg", bbox_inches="tight", metadata=dated))
     return paths
 
 

@@ -234,10 +234,10 @@ def write(asked: Plan, results: Results, out: Path) -> list[dict[str, Any]]:
             document = claims.document(results, asked.request)
         else:
             document = render.document(planned, results)
+        document["figures"] = [str(p) for p in figures.draw(planned, results, out / "figures")]
         base = out / "tables" / planned.name
         write_json(base.with_suffix(".json"), document)
         write_text(base.with_suffix(".md"), render.to_markdown(document, base.parent))
         write_text(base.with_suffix(".csv"), render.to_csv(document))
-        document["figures"] = [str(p) for p in figures.draw(planned, results, out / "figures")]
         rendered.append(document)
     return rendered

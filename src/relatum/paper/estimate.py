@@ -63,7 +63,7 @@ class Measured:
     def __call__(self, backbone: str, side: int) -> float:
         """Seconds of one view, measured now if they were not before."""
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        key = f"{backbone}, {side} px, {cores} cores, {platform.machine()}"
+        key = f"{backbone}, {side} px, {cores} cores, {platform.machine()}, quiet"
         if key not in self.kept:
             try:
                 self.kept[key] = _measure(backbone, side)
@@ -75,19 +75,27 @@ class Measured:
 
 
 def _measure(backbone: str, side: int) -> float:
-    """The quickest of three forward and backward passes over a few images: what quiet cores would need."""
+    """The quickest of several passes on one thread, shared out to the cores.
+
+    One thread, because on a busy machine two that wait for each other take many times longer (60 times was seen): the
+    figure is what quiet cores would need.
+    """
     import torch
 
-    model = registry.resolve(registry.BACKBONES[backbone].target)().train()
-    count = int(min(64, max(4, 0.15 / rough(backbone, side))))  # about 0.15 s per pass
-    images = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
-    model = model.to(memory_format=torch.channels_last)
-    times = []
-    for _ in range(4):
-        start = time.perf_counter()
-        model(images).sum().backward()
-        times.append(time.perf_counter() - start)
-    return min(times[1:]) / count
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        model = registry.resolve(registry.BACKBONES[backbone].target)().train().to(memory_format=torch.channels_last)
+        count = int(min(64, max(4, 0.08 / rough(backbone, side))))  # a tenth of a second or two per pass
+        images = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
+        times: list[float] = []
+        while len(times) < 3 or (sum(times) < 0.6 and len(times) < 20):
+            start = time.perf_counter()
+            model(images).sum().backward()
+            times.append(time.perf_counter() - start)
+    finally:
+        torch.set_num_threads(threads)
+    return min(times[1:]) / count / max(1, threads) ** 0.9
 
 
 def run_seconds(run: Run, cost: Cost) -> float:
@@ -117,7 +125,7 @@ def evaluation_seconds(evaluation: Evaluation, cost: Cost) -> float:
         return _START + (train + test) * view / 3 + epochs * (train / 128) * _PROBE_STEP
     if evaluation.protocol == "finetune":
         return _START + epochs * train * view + test * view / 3
-    return _START + test * view / 3 + (60.0 if evaluation.protocol == "tsne" else 10.0)
+    return _START + test * view / 3 + (120.0 if evaluation.protocol == "tsne" else 10.0)
 
 
 def total(runs: Iterable[Run], evaluations: Iterable[Evaluation], cost: Cost) -> float:

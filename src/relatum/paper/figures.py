@@ -6,6 +6,7 @@ is imported when something is drawn. Pictures of images and of t-SNE maps are in
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,8 @@ def headline(canvas: Any, planned: Planned) -> None:
     """The figure's title; what was changed of the paper's conditions goes into a second line."""
     remarks = dict.fromkeys(r for s in planned.sheets for r in s.remarks)
     text = f"{planned.table.title} ({planned.table.where} of the paper)"
-    canvas.suptitle(text + (f"\n{'; '.join(remarks)}" if remarks else ""), fontsize=11)
+    width = int(13 * canvas.get_size_inches()[0])  # characters of this size in a line
+    canvas.suptitle("\n".join([text, *textwrap.wrap("; ".join(remarks), width)]), fontsize=11)
 
 
 # --------------------------------------------------------------------------------------------------------------- graphs

@@ -44,8 +44,15 @@ def document(planned: Planned, results: Results) -> dict[str, Any]:
         "caption": planned.table.caption,
         "complete": all(s in (known.DONE, known.NOTHING) for s in statuses),
         "sheets": sheets,
-        "notes": [STD_NOTE, RANK_NOTE],
+        "notes": _notes(sheets),
     }
+
+
+def _notes(sheets: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the figures that are shown need to be understood."""
+    cells = [c for s in sheets for c in s["cells"]]
+    spread = any(c["ours_std"] is not None or c["paper_std"] is not None for c in cells)
+    return [STD_NOTE] * spread + [RANK_NOTE] * any(s["ranking"] for s in sheets)
 
 
 def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
@@ -152,9 +159,14 @@ def to_markdown(rendered: Mapping[str, Any], folder: Path | None = None) -> str:
     parts = []
     for sheet in rendered["sheets"]:
         parts.append(f"### {sheet['title']}")
-        parts.append("Each cell: **ours**, the paper's, and the difference. " + _note_of_states(sheet))
+        pictures = all(c["kind"] == "picture" for c in sheet["cells"])
+        legend = "" if pictures else "Each cell: ours, the paper's, and the difference; the best of a column in bold. "
+        parts.append(legend + _note_of_states(sheet))
         parts.append(_grid(sheet))
     notes = [f"- {n}" for n in rendered["notes"]]
+    drawn = [p for p in rendered.get("figures", ()) if p.endswith(".png")]
+    if folder is not None:
+        parts += [f"![{rendered['title']}]({Path(os.path.relpath(p, folder)).as_posix()})" for p in drawn]
     sources = dict.fromkeys(p for s in rendered["sheets"] for c in s["cells"] for p in c["sources"])
     if folder is not None and sources:
         links = (f"[{Path(p).stem}]({Path(os.path.relpath(p, folder)).as_posix()})" for p in sources)

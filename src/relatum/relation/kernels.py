@@ -16,17 +16,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-_FLAGS: dict[str, Any] = {
-    "nogil": True,
-    "cache": True,
-    "fastmath": {"reassoc", "contract", "nsz"},
-    "error_model": "numpy",
-}
-_INLINE: dict[str, Any] = {"fastmath": _FLAGS["fastmath"], "error_model": "numpy", "inline": "always"}
+from relatum.parallel import cached_njit
+
+_MATHS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
+_kernel = cached_njit(None, **_MATHS)  # compiled on first use, nogil, kept on disk
+_inline = njit(inline="always", **_MATHS)
 _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
 
 
-@njit(**_FLAGS)
+@_kernel
 def centred(features, left_start, right_start, centre, out, means):
     """Take the mean row `centre` from the features; `means` is what is left on average in left and in right rows."""
     rows, width = features.shape
@@ -47,7 +45,7 @@ def centred(features, left_start, right_start, centre, out, means):
     means /= left_start[-1]
 
 
-@njit(**_FLAGS)
+@_kernel
 def squares(left, right, start, partner, total, first, last):
     """Add to `total` Σ (left + right)² over the pairs of the left rows first..last."""
     hidden = left.shape[1]
@@ -72,7 +70,7 @@ def squares(left, right, start, partner, total, first, last):
             total[u] += row_total[u]
 
 
-@njit(**_FLAGS)
+@_kernel
 def logits(left, right, scale, shift, w, bias, slope, start, partner, out, first, last):
     """out[p] = w · leaky(scale · (left + right) + shift) + bias for the pairs of the left rows first..last."""
     hidden = left.shape[1]
@@ -89,7 +87,7 @@ def logits(left, right, scale, shift, w, bias, slope, start, partner, out, first
             out[at] = logit + bias
 
 
-@njit(**_INLINE)
+@_inline
 def _exp(x):
     """exp(x) for x <= 0 to float32's precision, at least 1e-38. Branch-free, so that loops over it vectorise."""
     x = max(x, np.float32(-87.0))
@@ -101,7 +99,7 @@ def _exp(x):
     return p * np.int32((np.int32(n) + 127) << 23).view(np.float32)
 
 
-@njit(**_INLINE)
+@_inline
 def _log1p(x):
     """log(1 + x) for 0 <= x <= 1 as 2 artanh(x / (2 + x)); the first term left out is below 2e-9 of the result."""
     s = x / (x + np.float32(2.0))
@@ -111,7 +109,7 @@ def _log1p(x):
     return np.float32(2.0) * s * p
 
 
-@njit(**_FLAGS)
+@_kernel
 def losses(logits, targets, gamma, focal, g):
     """Summed loss of some pairs, with g = its derivative by each logit (both still to be divided by P).
 
@@ -136,7 +134,7 @@ def losses(logits, targets, gamma, focal, g):
     return total, right_positives, right_negatives
 
 
-@njit(**_FLAGS)
+@_kernel
 def row_sums(mine, others, scale, shift, g, slope, start, partner, place, add, out, x, y, first, last):
     """out[row] = Σ k over a row's pairs, k = g · leaky'(scale · (mine + others) + shift); x += mine · out, y += out.
 
@@ -179,7 +177,7 @@ def row_sums(mine, others, scale, shift, g, slope, start, partner, place, add, o
             result[u] = result[u] + k[u] if add else k[u]
 
 
-@njit(**_FLAGS)
+@_kernel
 def partner_sums(features, start, partner, add, out, first, last):
     """out[row] = the sum of the features of a row's partners; with `add`, added to what is there."""
     width = features.shape[1]
@@ -201,7 +199,7 @@ def partner_sums(features, start, partner, add, out, first, last):
             at += 1
 
 
-@njit(**_FLAGS)
+@_kernel
 def row_gradients(mine, by_k, constant, by_h, start, add, out, first, last):
     """out[row] = by_k · out[row] + count · (constant + by_h · mine[row]), count being the number of the row's pairs.
 

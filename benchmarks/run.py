@@ -1,0 +1,9 @@
+"""All published speed figures, one after another: what `make bench` runs. Give it quiet cores and about ten minutes."""
+
+import runpy
+from pathlib import Path
+
+if __name__ == "__main__":
+    for name in ("views", "head", "step"):
+        print(f"# {name}", flush=True)
+        runpy.run_path(str(Path(__file__).with_name(f"{name}.py")), run_name="__main__")

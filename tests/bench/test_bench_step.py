@@ -1,0 +1,52 @@
+"""Benchmarks run and give the contract's fields; what they measure is checked on quiet cores, never by a test."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from relatum import bench, cli
+from relatum.errors import InputError
+
+SMALL: dict[str, Any] = {"views": 2, "batch_size": 4, "repeats": 1}
+
+
+@pytest.mark.slow
+def test_step_has_three_sides() -> None:
+    found = bench.run("step", backbone="conv4", steps=1, **SMALL)
+    assert found["overhead"] == pytest.approx(found["ours_seconds"] / found["bare_seconds"])
+    assert found["speedup"] == pytest.approx(found["plain_seconds"] / found["ours_seconds"])
+    assert (found["views"], found["batch_size"], found["backbone"], found["what"]) == (2, 4, "conv4", "step")
+    other = bench.run("step", method="supervised", batch_size=4, repeats=1, steps=1, side=64)
+    assert other["plain_seconds"] is None
+    assert other["side"] == 64
+
+
+@pytest.mark.parametrize("what", ["views", "head"])
+def test_the_others_have_the_fields_of_the_contract(what: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["bench", what, "--views", "2", "--batch-size", "4", "--repeats", "1", "--json"])
+    assert not caught.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert {
+        "what",
+        "method",
+        "views",
+        "batch_size",
+        "side",
+        "backbone",
+        "ours_seconds",
+        "plain_seconds",
+        "speedup",
+    } <= found.keys()
+    assert found["what"] == what
+    assert found["ours_seconds"] > 0
+    if what == "head":
+        assert {"extra_bytes_ours", "extra_bytes_plain"} <= found.keys()
+
+
+def test_an_unknown_benchmark() -> None:
+    with pytest.raises(InputError, match="did you mean 'head'"):
+        bench.run("haed")

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from relatum import config, prepare
+from relatum.errors import InputError
+
+
+def of(pictures: Path | str, **values: Any) -> prepare.Prepared:
+    flags = {"data.name": str(pictures), **{key.replace("__", "."): value for key, value in values.items()}}
+    return prepare.prepare(config.draft(flags=flags))
+
+
+def test_everything_automatic_is_resolved(pictures: Path) -> None:
+    recipe = of(pictures).recipe
+    run = recipe.run
+    assert "auto" not in (run.device, run.compile, run.kernels, run.prefetch)
+    assert run.threads is not None
+    assert recipe.data.side == 32
+    assert recipe.data.pad == 4
+    assert recipe.data.images == 36
+    assert len(recipe.data.fingerprint) == 16
+
+
+def test_a_folder_gets_defaults_for_this_machine_and_says_which(
+    pictures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = of(pictures)
+    assert "--views" in prepared.chosen
+    assert "--epochs" in prepared.chosen
+    assert prepared.recipe.views.number == 8
+    assert prepared.recipe.train.epochs == 200  # few images: many passes, up to the paper's
+    chosen = of(pictures, views__number=4, train__epochs=3)
+    assert (chosen.recipe.views.number, chosen.recipe.train.epochs) == (4, 3)
+    assert "--views" not in chosen.chosen
+    assert of("shapes").chosen == ""
+    assert of(pictures, method="simclr").recipe.views.number == 2
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    gpu = of(pictures).recipe
+    assert (gpu.backbone.name, gpu.views.number, gpu.run.device, gpu.run.prefetch) == ("resnet32", 16, "cuda", "on")
+
+
+def test_compile_pays_for_long_runs_with_a_compiler(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "has_compiler", lambda: True)
+    long = {"backbone__name": "resnet8", "train__epochs": 100_000}
+    assert of(pictures, **long).recipe.run.compile == "on"
+    assert of(pictures, backbone__name="resnet8", train__epochs=1).recipe.run.compile == "off"
+    assert of(pictures, train__epochs=100_000).recipe.run.compile == "off"  # Conv-4 has kernels of its own
+    assert of(pictures, train__epochs=100_000, run__precision="bf16-mixed").recipe.run.compile == "on"
+    monkeypatch.setattr(prepare, "has_compiler", lambda: False)
+    assert of(pictures, **long).recipe.run.compile == "off"
+    assert of(pictures, run__compile="on").recipe.run.compile == "on"  # the user's word counts
+
+
+def test_without_numba_torch_serves(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prepare, "_has_numba", lambda: False)
+    assert of(pictures).recipe.run.kernels == "torch"
+
+
+def test_devices_that_are_not_there(pictures: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(InputError, match="cuda is not available here; there is: cpu"):
+        of(pictures, run__device="cuda")
+
+
+def test_labels_are_invisible_unless_asked_for(pictures: Path) -> None:
+    assert of(pictures).labels is None
+    supervised = of(pictures, method="supervised")
+    assert supervised.labels is not None
+    assert (supervised.labels >= 0).all()
+    some = of(pictures, data__labels=0.25).labels
+    assert some is not None
+    seen = some >= 0
+    np.testing.assert_array_equal(np.bincount(some[seen]), [3, 3, 3])  # class-balanced
+    np.testing.assert_array_equal(some, of(pictures, data__labels=0.25).labels)  # fixed by the seed
+
+
+def test_supervised_needs_labels(tmp_path: Path, pictures: Path) -> None:
+    from shutil import copyfile
+
+    for path in (pictures / "down").iterdir():
+        copyfile(path, tmp_path / path.name)
+    with pytest.raises(InputError, match="has no labels"):
+        of(tmp_path, method="supervised")
+    for path in list(tmp_path.iterdir())[1:]:
+        path.unlink()
+    with pytest.raises(InputError, match="at least two"):
+        of(tmp_path)
+
+
+def test_parts_are_held_out_and_limited(pictures: Path) -> None:
+    prepared = of(pictures, data__val_fraction=0.25, data__limit_train=9)
+    assert prepared.validation is not None
+    assert (len(prepared.images), len(prepared.validation)) == (9, 9)
+    assert prepared.images.files is not None
+    assert prepared.validation.files is not None
+    assert not set(prepared.images.files) & set(prepared.validation.files)
