@@ -274,6 +274,7 @@ def test_runs_of_the_same_name_are_told_apart(make_run: MakeRun, tmp_path: Path)
     _, page = page_of([*folders, folders[0]], tmp_path / "report.html")
     assert "2 runs" in page.text
     assert "a/run, b/run" in page.text
+    assert page.text.count("a/run, b/run: No map yet") == 1  # the same word for both is said once
 
 
 def test_paper_and_measured_references(make_run: MakeRun, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from relatum import artifacts
 from relatum.report.markup import Html, clean, el
-from relatum.report.page import Page, filled, note, side_by_side
+from relatum.report.page import Page, filled, side_by_side
 from relatum.report.runfolder import Run
 from relatum.report.words import count, data_title
 
@@ -28,7 +28,7 @@ def embedding_map(page: Page) -> Html | None:
         made = [run.show(path, ("xy", "thumbs"), partial(_panel, page, run, path)) for path in files]
         panels += [panel for panel in made if panel is not None]
         if not any(made):
-            words.append(note(page, run, "No map yet: `relatum evaluate tsne RUN --data DATA` makes one."))
+            words.append((run, "No map yet: `relatum evaluate tsne RUN --data DATA` makes one."))
     lead = "Every point is an image; points are near where the representations are alike (t-SNE)."
     return filled(page, "map", "What it learned", words, side_by_side(panels, wide=True), lead)
 

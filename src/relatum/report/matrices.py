@@ -30,7 +30,7 @@ def errors(page: Page) -> Html | None:
         made = [panel for panel in found if panel is not None]
         panels += made
         if not made:
-            words.append(note(page, run, _why_no_matrix(run)))
+            words.append((run, _why_no_matrix(run)))
     lead = "Of the images retrieved for queries of each class (rows), the share of each class (columns), in percent."
     return filled(page, "errors", "What it takes for what", words, side_by_side(panels), lead)
 
@@ -89,7 +89,7 @@ def _drawn(page: Page, matrix: NDArray[np.float64], classes: list[str]) -> Html:
     if len(matrix) <= MOST_DRAWN:
         return _large(page, matrix, classes)
     words = f"{len(matrix):,} × {len(matrix):,} classes are too many to draw; these are the largest errors."
-    return el("div", note(page, None, words), _worst(matrix, classes, 2 * WORST))
+    return el("div", note(page, [], words), _worst(matrix, classes, 2 * WORST))
 
 
 def _table(matrix: NDArray[np.float64], classes: list[str]) -> Html:

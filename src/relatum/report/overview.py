@@ -19,7 +19,7 @@ def overview(page: Page) -> Html:
     groups = scores.groups(page)
     compared = [scores.comparison(page, key, found) for key, found in groups.items()]
     without = [run for run in page.runs if not any(run is r for found in groups.values() for r, _ in found)]
-    words = [note(page, run, scores.why_none(run)) for run in without]
+    words = [note(page, [run], scores.why_none(run)) for run in without]
     facts = _side_by_side(page) if page.several else _card(page, page.runs[0])
     return section("overview", None, compared, words, facts, label="Overview")
 
@@ -35,7 +35,7 @@ STATUS = {
 def _card(page: Page, run: Run) -> Html:
     """One run: its facts, and what to know about it."""
     facts = [el("div", el("dt", k), el("dd", name_of(v))) for k, v in _facts(run) if v not in (None, "")]
-    words = [note(page, None, text) for text in _words(page, run)]
+    words = [note(page, [], text) for text in _words(page, run)]
     return el("article", el("p", _badge(run), class_="status"), el("dl", facts, class_="facts"), words, class_="card")
 
 
@@ -62,7 +62,7 @@ def _side_by_side(page: Page) -> Html:
                 el("tr", el("th", fact, scope="row"), cells, class_="differs" if len(set(values)) > 1 else None)
             )
     table = el("table", el("thead", el("tr", el("td"), head)), el("tbody", rows), class_="beside")
-    words = [note(page, run, text) for run in page.runs for text in _words(page, run)]
+    words = [note(page, [run], text) for run in page.runs for text in _words(page, run)]
     return el(
         "div",
         el("div", table, class_="scroll", tabindex="0", role="group", aria_label="Runs side by side"),

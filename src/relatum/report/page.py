@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +12,7 @@ from relatum.report.runfolder import Run
 
 # What the paper found under a condition (method, backbone, pretrain, dataset, split, protocol): mean and deviation.
 Paper = Callable[[Mapping[str, Any]], "tuple[float, float | None] | None"]
+Words = list[tuple[Run, str]]
 LINE_COLOURS = 8
 
 
@@ -34,7 +34,7 @@ class Page:
     paper: Paper | None = None
     atlas: Atlas = field(default_factory=Atlas)
     data: dict[str, list[Any]] = field(default_factory=lambda: {"charts": [], "matrices": [], "maps": []})
-    missing: list[tuple[str, list[Html]]] = field(default_factory=list)
+    missing: list[tuple[str, Html]] = field(default_factory=list)
 
     @property
     def several(self) -> bool:
@@ -65,12 +65,13 @@ def section(name: str, heading: str | None, *body: Child, lead: Child = None, la
     return el("section", title, words, *body, id=name, **labelled)
 
 
-def filled(page: Page, name: str, heading: str, words: list[Html], body: Html | None, lead: Child) -> Html | None:
+def filled(page: Page, name: str, heading: str, words: Words, body: Html | None, lead: Child) -> Html | None:
     """A section with what there is, and words on what there is not; where there is nothing, the words go to the end."""
+    notes = [note(page, [r for r, said in words if said == text], text) for text in dict.fromkeys(t for _, t in words)]
     if body is None:
-        page.missing.append((heading, words))
+        page.missing.append((heading, Html("".join(notes))))
         return None
-    return section(name, heading, words, body, lead=lead)
+    return section(name, heading, notes, body, lead=lead)
 
 
 def missing(page: Page) -> Html | None:
@@ -81,11 +82,11 @@ def missing(page: Page) -> Html | None:
     return section("missing", "Not in this page", el("dl", blocks, class_="missing"))
 
 
-def note(page: Page, run: Run | None, text: str) -> Html:
-    """A clear word on what there is not; `code` between backticks."""
-    parts = [el("code", part) if i % 2 else clean(part) for i, part in enumerate(re.split("`", text))]
-    who = [el("strong", name_of(run.name)), ": "] if run is not None and page.several else None
-    return el("p", who, parts, class_="note")
+def note(page: Page, runs: Sequence[Run], text: str) -> Html:
+    """A clear word on what there is not, and for which runs where there are several; `code` between backticks."""
+    parts = [el("code", part) if i % 2 else clean(part) for i, part in enumerate(text.split("`"))]
+    names = [[", " if i else "", el("strong", name_of(run.name))] for i, run in enumerate(runs)]
+    return el("p", [names, ": "] if names and page.several else None, parts, class_="note")
 
 
 def side_by_side(panels: list[Html], wide: bool = False) -> Html | None:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from relatum import artifacts
 from relatum.report.images import Images, data_uri
 from relatum.report.markup import Child, Html, el, name_of
-from relatum.report.page import Page, filled, note, side_by_side
+from relatum.report.page import Page, filled, side_by_side
 from relatum.report.runfolder import Run
 
 MOST_VIEWS = 32  # of one image: the paper's K; a sheet of more says no more
@@ -27,11 +27,12 @@ def views(page: Page) -> Html | None:
     """The section of views."""
     panels, words = [], []
     for run in page.runs:
-        files = run.artifact_files("views")[:1]
+        # Random weights have seen no image, whatever lies in the folder.
+        files = run.artifact_files("views")[:1] if run.setting("method") != "random" else []
         made = [run.show(path, ("views", "originals"), partial(_view_sheet, page, run)) for path in files]
         panels += [panel for panel in made if panel is not None]
         if not any(made):
-            words.append(note(page, run, _why_no_views(run)))
+            words.append((run, _why_no_views(run)))
     lead = "Each row is one image: on the left as it is, then as the learner saw it."
     return filled(page, "views", "What the learner saw", words, side_by_side(panels), lead)
 
@@ -52,8 +53,8 @@ def _view_sheet(page: Page, run: Run, arrays: artifacts.Arrays) -> Html:
         shown = made[i][:MOST_VIEWS]
         sheet = [picture(view, "", 104 if len(shown) <= 8 else 52) for view in shown]
         first = picture(originals[i], f"{name}, as it is", 108, class_="original")
-        size = "tiles few" if len(shown) <= 8 else "tiles"
-        group = el("div", sheet, role="img", aria_label=f"{len(shown)} views of {name}", class_=size)
+        few = {"class_": "tiles few", "style": f"--n:{len(shown)}"} if len(shown) <= 8 else {"class_": "tiles"}
+        group = el("div", sheet, role="img", aria_label=f"{len(shown)} view{'s' * (len(shown) > 1)} of {name}", **few)
         subject = el("figure", first, el("figcaption", name_of(name)), class_="subject")
         rows.append(el("div", subject, group, class_="view-row"))
     k = made.shape[1]
@@ -81,7 +82,7 @@ def pairs(page: Page) -> Html | None:
         made = [run.show(path, needed, partial(_pair_panel, page, run)) for path in files]
         panels += [panel for panel in made if panel is not None]
         if not any(made):
-            words.append(note(page, run, _why_no_pairs(run)))
+            words.append((run, _why_no_pairs(run)))
     lead = "The relation head scores a pair of views from 0 (two images) to 1 (one image)."
     return filled(page, "pairs", "What it was asked", words, side_by_side(panels), lead)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from relatum import artifacts
 from relatum.report.markup import Html, el, name_of
-from relatum.report.page import Page, filled, note, side_by_side
+from relatum.report.page import Page, filled, side_by_side
 from relatum.report.pictures import picture
 from relatum.report.runfolder import Run
 from relatum.report.words import data_title
@@ -23,9 +23,7 @@ def neighbours(page: Page) -> Html | None:
         made = [run.show(path, needed, partial(_panel, page, run, path)) for path in files]
         panels += [panel for panel in made if panel is not None]
         if not any(made):
-            words.append(
-                note(page, run, "No nearest images yet: `relatum evaluate retrieval RUN --data DATA` finds them.")
-            )
+            words.append((run, "No nearest images yet: `relatum evaluate retrieval RUN --data DATA` finds them."))
     lead = "Queries drawn at random, not chosen, each with its nearest images by Euclidean distance."
     return filled(page, "retrieval", "Nearest images", words, side_by_side(panels), lead)
 

@@ -205,7 +205,7 @@ def _read_metrics(run: Run) -> dict[str, NDArray[np.float64]]:
                 row = json.loads(line)
             except (ValueError, RecursionError):
                 row = None
-            if isinstance(row, dict) and number(row.get("step")):
+            if isinstance(row, dict) and number(row.get("step")) and row["step"] >= 0:
                 rows.append(row)
             else:
                 bad += 1

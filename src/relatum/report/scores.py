@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +35,6 @@ def headline(run: Run) -> Table | None:
 
     def rank(e: Table) -> tuple[Any, ...]:
         kind = order.get(str(e["protocol"]), 99)
-        if run.setting("method") == "supervised" and e["protocol"] == "classifier":
-            kind = -1
         return (e.get("dataset") != run.dataset, kind, e.get("split") != "test", bool(e.get("tag")), e["file"])
 
     return min(own, key=rank, default=None)
@@ -93,7 +92,8 @@ def _bars(page: Page, key: tuple[str, str, str], found: list[tuple[Run, Table]])
     for run, best in found:
         method = title(METHODS, run.setting("method", "this run"))
         own = best["protocol"] == "classifier" and key[0] != "classifier"
-        source = " · ".join(filter(None, (method if several else "", "own classifier" if own else "")))
+        named = run.name.lower() in (method.lower(), str(run.setting("method")).lower())
+        source = " · ".join(filter(None, (method if several and not named else "", "own classifier" if own else "")))
         bars.append(
             Bar(
                 run.name if several else "This run",
@@ -160,11 +160,11 @@ def _paper_words(run: Run) -> str:
 def _measured(page: Page, key: tuple[str, str, str], method: str, backbone: str) -> Table | None:
     """A baseline's result among all evaluations of the page, same protocol, data and backbone."""
     protocols = (key[0], "classifier") if method == "supervised" else (key[0],)
-    for run in page.runs:
+    for protocol, run in itertools.product(protocols, page.runs):
         for e in run.evaluations:
             made = e["pretrain"].get("method", run.setting("method"))
             seen = e["pretrain"].get("backbone", run.setting("backbone.name", ""))
-            same = str(e["protocol"]) in protocols and (e.get("dataset"), e.get("split")) == key[1:]
+            same = (e["protocol"], e.get("dataset"), e.get("split")) == (protocol, *key[1:])
             if made == method and seen == backbone and same and number(e.get("accuracy")):
                 return e
     return None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relatum.report.markup import Child, Html, el, name_of
-from relatum.report.page import Page, filled, note, section
+from relatum.report.page import Page, filled, section
 from relatum.report.runfolder import Run, Table
 from relatum.report.words import DATASETS, METHODS, PROTOCOLS, count, duration, number, title
 
@@ -19,13 +19,7 @@ def evaluations(page: Page) -> Html | None:
     rows, words = [], []
     for run in page.runs:
         if not run.evaluations:
-            words.append(
-                note(
-                    page,
-                    run,
-                    "No evaluations: there is no result file. `relatum evaluate linear RUN --data DATA` writes one.",
-                )
-            )
+            words.append((run, "No evaluations yet: `relatum evaluate linear RUN --data DATA` makes one."))
         rows += [_row(page, run, e) for e in sorted(run.evaluations, key=_rank)]
     if not rows:
         return filled(page, "evaluations", "All evaluations", words, None, None)
@@ -34,7 +28,7 @@ def evaluations(page: Page) -> Html | None:
         "tr", [el("th", t, scope="col", class_="num" if t in ("Score", "Images", "Took") else None) for t in titles]
     )
     table = el("table", el("thead", head), el("tbody", rows), class_="results")
-    return section("evaluations", "All evaluations", words, el("div", table, class_="scroll"))
+    return filled(page, "evaluations", "All evaluations", words, el("div", table, class_="scroll"), None)
 
 
 def _row(page: Page, run: Run, e: Table) -> Html:
@@ -123,7 +117,7 @@ def recipes(page: Page) -> Html | None:
         if run.recipe_text:
             blocks.append(_recipe(page, run))
         else:
-            words.append(note(page, run, "No recipe: recipe.toml is missing or cannot be read."))
+            words.append((run, "No recipe: recipe.toml is missing or cannot be read."))
     lead = "Every setting, with every default and every automatic choice written out."
     return filled(page, "recipe", "Recipe", words, el("div", blocks) if blocks else None, lead)
 

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from relatum.report.charts import Series, line_chart, series
 from relatum.report.markup import Child, Html, el
-from relatum.report.page import Page, filled, note
+from relatum.report.page import Page, filled
 from relatum.report.runfolder import Run
 from relatum.report.words import number
 
@@ -26,7 +26,7 @@ SMOOTH = 25  # median over so many logged steps: speed is noisy, and its outlier
 
 def training(page: Page) -> Html | None:
     """The section: one chart per metric, all runs on it."""
-    words = [word for run in page.runs for word in _words(page, run)]
+    words = [(run, text) for run in page.runs for text in _words(run)]
     with_metrics = [run for run in page.runs if run.metrics]
     x_label = "epoch" if with_metrics and all(_steps_per_epoch(run) for run in with_metrics) else "step"
     charts: list[Child] = []
@@ -44,14 +44,14 @@ def training(page: Page) -> Html | None:
     return filled(page, "training", "Training", words, el("div", charts, class_="charts") if charts else None, lead)
 
 
-def _words(page: Page, run: Run) -> list[Html]:
+def _words(run: Run) -> list[str]:
     if not run.metrics:
         if run.setting("method") == "random":
-            return [note(page, run, "No curves: random weights are not trained.")]
-        return [note(page, run, "No curves: this run has logged no step (metrics.jsonl is missing or empty).")]
+            return ["No curves: random weights are not trained."]
+        return ["No curves: no step was logged (metrics.jsonl is missing or empty)."]
     loss = run.metrics.get("loss")
     bad = 0 if loss is None else int((~np.isfinite(loss)).sum())
-    return [note(page, run, f"The loss was not a finite number at {bad} logged step(s).")] if bad else []
+    return [f"The loss was not a finite number at {bad} logged step(s)."] if bad else []
 
 
 def _charts(page: Page, runs: list[Run]) -> list[tuple[str, ...]]:
