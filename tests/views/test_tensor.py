@@ -32,6 +32,7 @@ def test_one_graph(name):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")  # torch's own, while inductor is imported
 def test_inductor_gives_the_same_pixels():
     images = torch.randint(0, 256, (6, 32, 32, 3), dtype=torch.uint8)
     params = params_for("relational").to("cpu")
