@@ -27,8 +27,15 @@ from relatum.backbones.simd import (
 )
 
 # mypy: disable-error-code="no-untyped-def"
-_compiled = njit(nogil=True, cache=True, error_model="numpy")
 _inlined = njit(inline="always")
+
+
+def _compiled(function: Any) -> Any:
+    """Compile at the first call and keep the code on disk where numba finds a folder that can be written."""
+    try:
+        return njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:
+        return njit(nogil=True, error_model="numpy")(function)
 
 
 class Tile(NamedTuple):
