@@ -284,3 +284,56 @@ def test_a_missing_extra_is_named(pictures: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(InputError, match=r"relatum\[tensorboard\]"):
         relatum.pretrain(pictures, out=tmp_path / "run", set={"log.tensorboard": True}, **FLAGS)
+
+
+def test_mixed_precision_trains_and_resumes(pictures: Path, tmp_path: Path) -> None:
+    flags = {**FLAGS, "precision": "bf16-mixed"}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", set={"log.every_steps": 1}, **flags)
+    assert all(0 < loss < 1 for loss in losses(run).values())
+    again = relatum.pretrain(pictures, out=tmp_path / "again", **flags)
+    assert backbone_bytes(run) == backbone_bytes(again)
+    assert {v.dtype for v in run.backbone().state_dict().values()} <= {torch.float32, torch.int64}
+    with pytest.raises(InputError, match="needs a GPU"):
+        relatum.pretrain(pictures, out=tmp_path / "half", **{**flags, "precision": "16-mixed", "device": "cpu"})
+
+
+def test_replacing_a_run_loses_nothing_where_the_new_one_is_impossible(pictures: Path, tmp_path: Path) -> None:
+    run = relatum.pretrain(pictures, out=tmp_path / "run", **FLAGS)
+    before = backbone_bytes(run)
+    for wrong in ({"init": "/no/such/file"}, {"views": 1}, {"batch_size": 1}, {"backbone": "conv5"}, {"side": 4}):
+        with pytest.raises(InputError):
+            relatum.pretrain(pictures, out=run, overwrite=True, **{**FLAGS, **wrong})
+        assert backbone_bytes(run) == before
+    with pytest.raises(InputError, match="give one of them"):
+        relatum.pretrain(pictures, out=run, overwrite=True, resume=True, **FLAGS)
+    assert backbone_bytes(run) == before
+
+
+def test_a_recipe_of_other_data_finds_its_own(whole: api.Run, pictures: Path, tmp_path: Path) -> None:
+    fewer = relatum.pretrain(out=tmp_path / "fewer", recipe=whole.path / "recipe.toml", limit_train=18, quiet=True)
+    assert fewer.recipe.data.images == 18
+    assert fewer.recipe.data.fingerprint != whole.recipe.data.fingerprint
+    other = relatum.pretrain(
+        "shapes", out=tmp_path / "other", recipe=whole.path / "recipe.toml", limit_train=16, epochs=1, quiet=True
+    )
+    assert other.recipe.data.mean == (0.5, 0.5, 0.5)
+
+
+def test_what_changed_since_is_said(whole: api.Run, pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    from shutil import copytree
+
+    copytree(whole.path, tmp_path / "run")
+    (tmp_path / "run" / "backbone.safetensors").unlink()
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    record["versions"]["torch"] = "1.0"
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    again = relatum.pretrain(pictures, out=tmp_path / "run", resume=True, **{**FLAGS, "quiet": False})
+    assert "torch was 1.0" in capsys.readouterr().err
+    assert backbone_bytes(again) == backbone_bytes(whole)
+
+
+def test_an_own_side_and_normalisation_hold_everywhere(pictures: Path, tmp_path: Path) -> None:
+    settings = {"data.mean": "0.1,0.2,0.3", "data.std": "0.5,0.5,0.5"}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", side=40, set=settings, **{**FLAGS, "epochs": 1})
+    info = run.backbone().info
+    assert (info["side"], info["mean"]) == (40, [0.1, 0.2, 0.3])

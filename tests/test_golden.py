@@ -1,4 +1,9 @@
-"""The fast path against the reference path: same seed, same parameters, the same loss over twenty steps."""
+"""The fast path against the reference path: same seed, same parameters, the same loss over twenty steps.
+
+K is 16: with few pairs a single hidden unit that is within rounding of its kink (one in 10^7 is) changes the gradient
+by a thousandth on one path and not on the other, and twenty steps of Adam carry that past 1e-4. With 3,840 pairs or
+more, seeds 1 to 3 differed by 1e-5 to 5e-5.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +23,10 @@ def losses(path: Path, **settings: Any) -> list[float]:
     run = relatum.pretrain(
         "shapes",
         out=path,
-        views=4,
-        batch_size=64,
+        views=16,
+        batch_size=16,
         epochs=2,
-        limit_train=640,  # ten steps an epoch
+        limit_train=160,  # ten steps an epoch
         seed=3,
         compile="off",
         threads=1,

@@ -96,9 +96,13 @@ def pretrain(
     for name in flags:
         if name not in FLAGS:
             raise TypeError(f"pretrain() got an unexpected keyword {name!r}; known: {', '.join(FLAGS)}")
+    if resume and overwrite:
+        raise InputError("--resume continues a run and --overwrite replaces it: give one of them.")
     own = backbone if isinstance(backbone, nn.Module) else None
     flags["backbone"] = f"object:{type(own).__name__}" if own is not None else backbone
     values = {FLAGS[name]: value for name, value in flags.items()}
+    if values.get("init") is not None:
+        values["init"] = str(Path(values["init"]).resolve())  # a resume may be started from elsewhere
     values["data.name"] = None if data is None else _data_name(data)
     texts = set if not isinstance(set, Mapping) else [f"{key}={value}" for key, value in set.items()]
     draft = config.draft(recipe_file=recipe, sets=texts, flags=values)
@@ -108,18 +112,17 @@ def pretrain(
     worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run: the first one leads
     display = Display(quiet=quiet or worker)
     with nullcontext() if worker else folder.lock():
-        if overwrite and not worker:
-            folder.clear()
-        if folder.exists() and not resume and not worker:
+        replaced = overwrite and not worker and folder.exists()  # it goes only when the new run is about to begin
+        if folder.exists() and not (resume or overwrite or worker):
             raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
-        if folder.exists() and folder.finished():
+        if folder.exists() and folder.finished() and not replaced:
             display.say(f"{folder.path} is finished; nothing to do.")
             return Run(folder.path)
-        if folder.exists():
+        if folder.exists() and not replaced:
             prepared = prepare.reload(_resumed_recipe(folder, draft, display), root=root)
         else:
             prepared = prepare.prepare(draft, root=root)
-        training.train(prepared, folder, display, own=own, root=root)
+        training.train(prepared, folder, display, own=own, root=root, replace=replaced)
     return Run(folder.path)
 
 

@@ -5,8 +5,7 @@ Shape letters: K views per image, M images, C channels, H and W pixels.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -14,25 +13,35 @@ if TYPE_CHECKING:
     from relatum.views.params import ViewParams
 
 
-@dataclass
 class Batch:
     """K views of M images, and where they came from.
 
-    Attributes:
+    A plain class: Lightning Fabric walks into dataclasses to cast and copy what it finds there.
+
+    Args:
         views: (K, M, C, H, W) normalised views.
-        params: the parameters that made them, K * M rows in the order of `views.flatten(0, 1)`; None for bare tensors.
+        params: the parameters that made them, K · M rows in the order of `views.flatten(0, 1)`; None for bare tensors.
         indices: (M,) sample numbers in the training set, or None.
         labels: (M,) or None. None unless the objective declares that it uses labels; -1 where a label is hidden.
         seed, epoch, step: what random draws made inside an objective are keyed by.
     """
 
-    views: Tensor
-    params: ViewParams | None = None
-    indices: Tensor | None = None
-    labels: Tensor | None = None
-    seed: int = 0
-    epoch: int = 0
-    step: int = 0
+    def __init__(
+        self,
+        views: Tensor,
+        params: ViewParams | None = None,
+        indices: Tensor | None = None,
+        labels: Tensor | None = None,
+        seed: int = 0,
+        epoch: int = 0,
+        step: int = 0,
+    ) -> None:
+        self.views, self.params, self.indices, self.labels = views, params, indices, labels
+        self.seed, self.epoch, self.step = seed, epoch, step
+
+    def replace(self, **changes: Any) -> Batch:
+        """The same batch with some of its parts exchanged."""
+        return Batch(**{**vars(self), **changes})
 
     @classmethod
     def of(cls, views: Batch | Tensor) -> Batch:

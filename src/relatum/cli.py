@@ -25,7 +25,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Get, look at or pack datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Get or look at datasets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 DataArgument = Annotated[

@@ -16,6 +16,7 @@ from typing import Any
 from relatum import registry
 from relatum.errors import InputError, unknown
 from relatum.settings import build, setting, table
+from relatum.views.policies import POLICIES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -159,6 +160,9 @@ class Recipe:
         method = registry.find(registry.METHODS, "method", str(top["method"]))
         sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
         objective = build(method.options, tables["objective"], "objective")
+        if ":" not in sections["backbone"].name:
+            registry.find(registry.BACKBONES, "backbone", sections["backbone"].name)
+        registry.find(POLICIES, "policy (views.policy):", sections["views"].policy)
         return cls(**top, **sections, objective=objective)
 
     def tables(self) -> dict[str, Any]:
@@ -203,6 +207,9 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
         values["views.number"] = views
     if dataset == "stl10" and row.trains:
         values["train.epochs"] = 300
+    if dataset == "stl10" and row.uses_labels:  # from scratch with the schedule and the chain of finetuning
+        values |= {"train.epochs": 100, "train.optimizer": "adam", "train.lr": 1e-3, "train.batch_size": 32}
+        values["views.policy"] = "finetune"
     if dataset in registry.DATASETS:
         found = registry.DATASETS[dataset]
         split = "train" if row.uses_labels else found.pretrain_split
@@ -241,7 +248,10 @@ def draft(
     values: Values = {}
     if recipe_file is not None:
         values.update(flatten(read_toml(Path(recipe_file))))
-        values.pop("version", None)
+        found = {"version", "data.images", "data.fingerprint"}  # what that run found; this one looks for itself
+        if (flags or {}).get("data.name") not in (None, values.get("data.name")):
+            found |= {f"data.{name}" for name in ("split", "side", "mean", "std", "pad")}
+        values = {key: value for key, value in values.items() if key not in found}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:

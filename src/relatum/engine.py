@@ -6,12 +6,12 @@ function of the state and its number; what is measured, logged and saved never c
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -68,7 +68,8 @@ class Trainer:
         self.display = display or Display(quiet=True)
         self.total = recipe.train.epochs * maker.steps_per_epoch
         self.step = 0
-        self.optimizer = optim.make_optimizer(recipe.train, objective.parameters())
+        fused = not (recipe.run.precision == "16-mixed" and recipe.train.clip_norm)  # Fabric cannot unscale fused ones
+        self.optimizer = optim.make_optimizer(recipe.train, objective.parameters(), fused=fused)
         self.module, self.optimizer = fabric.setup(objective, self.optimizer, move_to_device=True)
         self._saved_at = time.monotonic()
         self._seen = 0  # views since the last log
@@ -83,6 +84,7 @@ class Trainer:
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
+            "precision": self.fabric.strategy.precision.state_dict(),  # the loss scale of 16-mixed
             "recipe": self.recipe.to_toml(),
             "info": self.info,
         }
@@ -91,6 +93,7 @@ class Trainer:
         """Continue from a checkpoint."""
         self.objective.load_state_dict(state["objective"], strict=True)
         self.optimizer.load_state_dict(state["optimizer"])
+        self.fabric.strategy.precision.load_state_dict(state.get("precision", {}))
         self.step = int(state["step"])
 
     def save(self, metrics: MetricsWriter | None = None) -> None:
@@ -122,9 +125,18 @@ class Trainer:
                 self._seen += batch.views.shape[0] * batch.views.shape[1] * self.maker.world
                 self._after_step(loss, values, metrics)
                 self.display.tick(self.step)
-                if stopped:
+                if self._all_stop(stopped):
                     self.save(metrics)
-                    raise Interrupted(stopped[0], f"stopped at step {self.step} of {self.total}; --resume continues.")
+                    signum = stopped[0] if stopped else signal.SIGTERM
+                    raise Interrupted(signum, f"stopped at step {self.step} of {self.total}; --resume continues.")
+
+    def _all_stop(self, stopped: list[int]) -> bool:
+        """Whether to stop here; several processes agree on it, since one that stops alone leaves the others waiting."""
+        if self.maker.world == 1:
+            return bool(stopped)
+        flag = torch.tensor(float(bool(stopped)), device=self.fabric.device)
+        total: Any = self.fabric.all_reduce(flag, reduce_op="sum")
+        return bool(total > 0)
 
     def _log(self) -> Any:
         """Where metrics go: the first process writes them."""
@@ -172,14 +184,13 @@ class Trainer:
             if metrics is not None:
                 metrics.write(row)
             self.display.update(step, row)
-            if not torch.isfinite(loss):
-                raise RelatumError(
-                    f"the loss is {row['loss']} at step {step}; a smaller train.lr or a clip_norm may help."
-                )
         due = recipe.checkpoint.every_steps and step % recipe.checkpoint.every_steps == 0
         late = time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
         milestone = any(step == -(-self.total * percent // 100) for percent in MILESTONES)
-        if due or late or epoch_ends or milestone:
+        save = due or late or epoch_ends or milestone
+        if (save or step % every == 0) and not torch.isfinite(loss):  # before saving: a checkpoint stays a good one
+            raise RelatumError(f"the loss is {loss.item()} at step {step}; a smaller train.lr or a clip_norm may help.")
+        if save:
             self.save(metrics)
 
     def _row(self, loss: Tensor, values: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -206,8 +217,11 @@ class Trainer:
 
     def finish(self) -> None:
         """Write the weights: the head first and the backbone last, whose presence says that the run is finished."""
-        head = self.objective.head_state()
-        relation = {name.removeprefix("relation."): value for name, value in head.items()}
+        relation = {
+            name.removeprefix("relation."): value
+            for name, value in self.objective.head_state().items()
+            if name.startswith("relation.")
+        }
         if relation:
             checkpoint.save_weights(self.folder.path / checkpoint.HEAD, relation, self.info)
         backbone = self.objective.backbone.state_dict()
@@ -224,7 +238,8 @@ def _signals() -> Iterator[list[int]]:
 
     def remember(signum: int, frame: FrameType | None) -> None:
         if received:
-            raise KeyboardInterrupt
+            signal.signal(signum, signal.SIG_DFL)
+            os.kill(os.getpid(), signum)
         received.append(signum)
 
     before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -246,7 +261,7 @@ class one_thread:
         torch.set_num_threads(self._threads)
 
 
-def compile_backbone(objective: Objective, example: Tensor) -> str | None:
+def compile_backbone(objective: Objective, example: Tensor, fabric: Fabric) -> str | None:
     """Compile what is worth compiling and try it once; weights and buffers are left as they were.
 
     Returns:
@@ -262,7 +277,11 @@ def compile_backbone(objective: Objective, example: Tensor) -> str | None:
     try:
         objective.train()
         objective.accelerate(compile)
-        objective.backbone(example).square().sum().backward()
+        if not compiled:
+            return "this method has nothing to compile"
+        with fabric.autocast():
+            z = objective.backbone(example)
+        z.float().square().sum().backward()
     except Exception as error:  # any failure of a compiler means: go on without it
         for module in compiled:
             module._compiled_call_impl = None  # type: ignore[assignment]
@@ -281,8 +300,3 @@ def make_fabric(recipe: Recipe) -> Fabric:
     return Fabric(
         accelerator=recipe.run.device, devices=recipe.run.devices, strategy=strategy, precision=precision, loggers=[]
     )
-
-
-def milestone_paths(run: Path) -> list[Path]:
-    """The checkpoints kept at 25, 50, 75 and 100 %."""
-    return sorted((run / "checkpoints").glob("milestone-*.ckpt"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import torch
@@ -78,6 +77,8 @@ def import_weights(
     module = backbones.build(backbone)
     load_state(module, state, file)
     relation = {} if Path(file).suffix == ".safetensors" else checkpoint.load(Path(file)).get("relation", {})
+    if not all(isinstance(value, torch.Tensor) for value in relation.values()):
+        raise InputError(f"the relation head in {file} holds more than tensors.")
     method = method or ("relational" if relation else "supervised")
     registry.find(registry.METHODS, "method", method)
     recipe = config.draft(
@@ -85,6 +86,7 @@ def import_weights(
             "data.name": data,
             "backbone.name": backbone,
             "method": method,
+            "preset": "official",
             "init": Path(file).name,
             "train.epochs": 0,
         }
@@ -100,14 +102,10 @@ def import_weights(
         "preset": "official",
         "version": __version__,
     }
-    try:
-        folder.path.mkdir(parents=True, exist_ok=True)
+    with folder.lock():
         write_text(folder.recipe, recipe.to_toml())
         folder.note(status="imported", source=Path(file).name, version=__version__)
         if relation:
             checkpoint.save_weights(folder.path / checkpoint.HEAD, relation, info)
         checkpoint.save_weights(folder.path / checkpoint.BACKBONE, module.state_dict(), info)
-    except BaseException:
-        shutil.rmtree(folder.path, ignore_errors=True)
-        raise
     return folder.path

@@ -103,6 +103,7 @@ class BatchMaker:
             side=self.side,
             mean=self.mean,
             std=self.std,
+            threads=self.recipe.run.threads,
             backend=self.recipe.run.kernels if self._resident is None else "torch",
         )
         return made.to(self.device, non_blocking=True)

@@ -11,13 +11,13 @@ from torch import nn
 from relatum.config import Train
 
 
-def make_optimizer(train: Train, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+def make_optimizer(train: Train, parameters: Iterable[nn.Parameter], *, fused: bool = True) -> torch.optim.Optimizer:
     """Adam or SGD over all parameters; `fused` does one pass over each parameter and its state."""
     if train.optimizer == "sgd":
         return torch.optim.SGD(
-            parameters, train.lr, momentum=train.momentum, weight_decay=train.weight_decay, fused=True
+            parameters, train.lr, momentum=train.momentum, weight_decay=train.weight_decay, fused=fused
         )
-    return torch.optim.Adam(parameters, train.lr, weight_decay=train.weight_decay, fused=True)
+    return torch.optim.Adam(parameters, train.lr, weight_decay=train.weight_decay, fused=fused)
 
 
 def learning_rate(train: Train, step: int, steps_per_epoch: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 from dataclasses import dataclass
@@ -47,13 +48,9 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     """Load the data and resolve the recipe."""
     asked = draft.recipe()
     method = registry.METHODS[asked.method]
-    whole = data.load(
-        asked.data.name,
-        asked.data.split,
-        root=root,
-        side=None if asked.data.name in registry.DATASETS else asked.data.side,
-        strict=asked.data.strict,
-    )
+    find_device(asked.run.device)
+    check_extras(asked)
+    whole = _load(asked, root)
     images, validation = divide(whole, asked)
     if len(images) < 2:
         raise InputError(f"{asked.data.name} holds {len(images)} image(s); training needs at least two.")
@@ -76,20 +73,35 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
 
 def reload(recipe: Recipe, *, root: Any = None) -> Prepared:
     """The data of a complete recipe again; other data than the run began with is refused."""
-    whole = data.load(
-        recipe.data.name,
-        recipe.data.split,
-        root=root,
-        side=None if recipe.data.name in registry.DATASETS else recipe.data.side,
-        strict=recipe.data.strict,
-    )
-    images, validation = divide(whole, recipe)
+    find_device(recipe.run.device)
+    check_extras(recipe)
+    images, validation = divide(_load(recipe, root), recipe)
     if fingerprint(images.images) != recipe.data.fingerprint or len(images) != recipe.data.images:
         raise InputError(
             f"the images of {recipe.data.name} are not those this run began with "
             f"({recipe.data.images:,} then, {len(images):,} now, or other content): start a new run."
         )
     return Prepared(recipe, images, validation, visible_labels(images, recipe))
+
+
+def _load(recipe: Recipe, root: Any) -> ImageSet:
+    """The images at the recipe's side, with its mean and standard deviation where it sets them."""
+    section = recipe.data
+    return data.load(
+        section.name,
+        section.split,
+        root=root,
+        side=section.side,
+        mean=section.mean,
+        std=section.std,
+        strict=section.strict,
+    )
+
+
+def check_extras(recipe: Recipe) -> None:
+    """What the recipe needs beyond the core is there."""
+    if recipe.log.tensorboard and importlib.util.find_spec("tensorboard") is None:
+        raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.")
 
 
 def divide(whole: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | None]:
@@ -122,7 +134,7 @@ def visible_labels(images: ImageSet, recipe: Recipe) -> NDArray[np.int64] | None
 def fingerprint(images: NDArray[np.uint8]) -> str:
     """A short hash of the shape and of at most 2,048 evenly spaced images."""
     digest = hashlib.sha256(repr(images.shape).encode())
-    digest.update(np.ascontiguousarray(images[:: max(1, len(images) // 2048)]).tobytes())
+    digest.update(np.ascontiguousarray(images[:: -(-len(images) // 2048) or 1]).tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -140,6 +152,8 @@ def find_device(wanted: str) -> str:
 def resolve_machine(recipe: Recipe) -> Values:
     """The `run` section, resolved."""
     device = find_device(recipe.run.device)
+    if recipe.run.precision == "16-mixed" and device == "cpu":
+        raise InputError("--precision 16-mixed needs a GPU; a CPU has bf16-mixed.")
     kernels = recipe.run.kernels
     if kernels == "auto":
         kernels = "numba" if device == "cpu" and _has_numba() else "torch"

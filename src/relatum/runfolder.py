@@ -13,8 +13,8 @@ from typing import Any
 from relatum.errors import InputError
 from relatum.files import write_json, write_text
 
-_OWN = ("recipe.toml", "metrics.jsonl", "run.json", "backbone.safetensors", "relation.safetensors")
-_OWN_FOLDERS = ("checkpoints", "artifacts", "evaluations", "features", "tensorboard")
+_OWN = ("recipe.toml", "metrics.jsonl", "run.json", "backbone.safetensors", "relation.safetensors", "report.html")
+_OWN_FOLDERS = ("checkpoints", "artifacts", "evaluations", "features", "finetuned", "tensorboard")
 
 
 class RunFolder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,7 +51,7 @@ def save_pairs(run: Path, objective: Objective, maker: BatchMaker) -> None:
     objective.eval()
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         z = objective.backbone(flat)
-        pairs = objective.pairs(replace(batch, views=batch.views[:number]))  # type: ignore[operator]
+        pairs = objective.pairs(batch.replace(views=batch.views[:number]))  # type: ignore[operator]
         left, right, targets = pairs.tensors(z.device)
         scores = score(z[left], z[right]).cpu().numpy()
     mean, std = (torch.tensor(values) for values in (maker.mean, maker.std))

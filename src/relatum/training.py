@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 import time
@@ -38,7 +39,13 @@ from relatum.runfolder import RunFolder
 
 
 def train(
-    prepared: Prepared, folder: RunFolder, display: Display, *, own: nn.Module | None = None, root: Any = None
+    prepared: Prepared,
+    folder: RunFolder,
+    display: Display,
+    *,
+    own: nn.Module | None = None,
+    root: Any = None,
+    replace: bool = False,
 ) -> None:
     """Run what is left of a run; afterwards its folder is complete.
 
@@ -48,15 +55,18 @@ def train(
         display: what people see.
         own: a backbone object of the user's, in place of the recipe's name.
         root: where datasets lie.
+        replace: remove the run that is in the folder once everything of the new one is known to be possible.
     """
     began = time.monotonic()
+    _be_deterministic(prepared.recipe)
     torch.set_num_threads(prepared.recipe.run.threads or 1)
-    objective = make_objective(prepared, own)
+    resumes = not replace and (folder.path / "checkpoints").exists()
+    objective = make_objective(prepared, own, init=not resumes)
     fabric = make_fabric(prepared.recipe)
     fabric.launch()
     maker = make_batches(prepared, objective, fabric)
     _announce(prepared, maker, objective, display)
-    recipe = maker.recipe = _compile(prepared.recipe, objective, maker, display)
+    recipe = maker.recipe = _compile(prepared.recipe, objective, maker, fabric, display)
     trainer = Trainer(
         objective,
         recipe,
@@ -69,8 +79,11 @@ def train(
         display=display,
     )
     writer = fabric.is_global_zero
-    earlier = folder.read_record().get("seconds", 0.0)
+    earlier = 0.0 if replace else folder.read_record().get("seconds", 0.0)
     if writer:
+        if replace:
+            folder.clear()
+        _say_what_changed(folder, display)
         _begin(folder, recipe, prepared, trainer.total)
     fabric.barrier()
     try:
@@ -98,13 +111,13 @@ def train(
         display.say(f"done in {duration(seconds)}: {folder.path}")
 
 
-def make_objective(prepared: Prepared, own: nn.Module | None = None) -> Objective:
-    """The recipe's objective with its weights drawn from the seed, or taken from `init`."""
+def make_objective(prepared: Prepared, own: nn.Module | None = None, *, init: bool = True) -> Objective:
+    """The recipe's objective with its weights drawn from the seed, or taken from the recipe's `init`."""
     recipe, images = prepared.recipe, prepared.images
     backbone = own if own is not None else backbones.build(recipe.backbone.name, seed=recipe.seed)
     if recipe.run.kernels == "numba" and recipe.run.precision == "32":
         backbones.attach_fused(backbone)
-    if recipe.init:
+    if recipe.init and init:
         checkpoint.load_state(backbone, checkpoint.read_backbone(recipe.init)[0], recipe.init)
     with backbones.seeded(recipe.seed, 1):
         objective = objectives.build(
@@ -119,8 +132,31 @@ def make_objective(prepared: Prepared, own: nn.Module | None = None) -> Objectiv
     return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
+def _be_deterministic(recipe: config.Recipe) -> None:
+    """Same seed, same bits on a GPU too, as far as its libraries can: some operations have only one, racing kernel."""
+    if recipe.run.device == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def _say_what_changed(folder: RunFolder, display: Display) -> None:
+    """A resume on another machine or with other libraries may give other bits: say so."""
+    before, now = folder.read_record(), provenance.record()
+    pairs = [(name, before.get("versions", {}).get(name), found) for name, found in now["versions"].items()]
+    pairs.append(("processor", before.get("machine", {}).get("cpu"), now["machine"]["cpu"]))
+    for name, then, found in pairs:
+        if before and then is not None and then != found:
+            display.warn(f"{name} was {then} when this run was last at work and is {found} now: its bits may differ.")
+
+
 def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> BatchMaker:
-    """The batches of this process."""
+    """The batches of this process; numbers of views or images that the method cannot work with are refused."""
+    recipe = prepared.recipe
+    if recipe.train.epochs and recipe.views.number < objective.min_views:
+        raise InputError(f"{recipe.method} needs at least {objective.min_views} views per image (--views).")
+    if recipe.train.epochs and recipe.train.batch_size // fabric.world_size < objective.min_images:
+        raise InputError(f"{recipe.method} needs at least {objective.min_images} images per step (--batch-size).")
     return BatchMaker(
         prepared.images,
         prepared.recipe,
@@ -177,15 +213,17 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
         display.warn(f"the last mini-batch of each epoch would hold {maker.dropped} image(s), too few; it is dropped.")
 
 
-def _compile(recipe: config.Recipe, objective: Objective, maker: BatchMaker, display: Display) -> config.Recipe:
+def _compile(
+    recipe: config.Recipe, objective: Objective, maker: BatchMaker, fabric: Fabric, display: Display
+) -> config.Recipe:
     """Compile the backbone where the recipe says so; a failure is one warning, and the recipe records it."""
     if recipe.run.compile != "on" or recipe.train.epochs == 0:
         return recipe
-    side, count = recipe.data.side or 32, recipe.views.number * recipe.train.batch_size
+    side, count = recipe.data.side or 32, recipe.views.number * -(-recipe.train.batch_size // maker.world)
     display.say("compiling the backbone (once; a minute or so the first time)")
     example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
     objective.to(maker.device)
-    failure = compile_backbone(objective, example.to(maker.device))
+    failure = compile_backbone(objective, example.to(maker.device), fabric)
     if failure is None:
         return recipe
     display.warn(f"torch.compile does not work here, going on without it: {failure}")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from small import IMAGES, agree, clean_features, small_batch, small_objective
@@ -101,7 +99,7 @@ def test_the_number_of_clusters(options: dict[str, int], clusters: int) -> None:
 def test_what_it_cannot_use_is_refused() -> None:
     objective = small_objective("deepcluster")
     with pytest.raises(ValueError, match="`indices`"):
-        objective(replace(small_batch(), indices=None))
+        objective(small_batch().replace(indices=None))
     with pytest.raises(ValueError, match="at least 2 images"):
         objective(small_batch(4, 1))
     with pytest.raises(ValueError, match="3 features for 24 images"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -119,7 +117,7 @@ def test_some_places_of_the_map_are_those_places() -> None:
     assert chosen.shape == (4, 10, 8)
     match = (chosen[0][:, None] == everything[0][None]).all(2)
     assert bool((match.sum(1) == 1).all())  # ten different places
-    assert not torch.equal(chosen, objective.places(first_map, replace(batch, step=99)))
+    assert not torch.equal(chosen, objective.places(first_map, batch.replace(step=99)))
     rest = gradients(objective(batch)[0], objective)
     assert all(bool(torch.isfinite(g).all()) for g in rest)
 

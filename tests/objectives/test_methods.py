@@ -129,7 +129,7 @@ def test_labels_in_a_batch_change_no_bit_of_an_unsupervised_method(method: str) 
     assert batch.labels is not None
     results = []
     for labels in (batch.labels, (batch.labels + 1) % CLASSES, torch.full_like(batch.labels, 99), None):
-        loss, metrics = made(replace(batch, labels=labels))
+        loss, metrics = made(batch.replace(labels=labels))
         results.append(
             [loss, *torch.autograd.grad(loss, list(made.parameters()), allow_unused=True), *metrics.values()]
         )

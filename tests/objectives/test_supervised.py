@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from small import agree, small_batch, small_objective
@@ -34,10 +32,10 @@ def test_the_loss_and_its_gradient_equal_a_loop_over_views(views: int) -> None:
 def test_a_hidden_label_adds_nothing() -> None:
     objective = small_objective("supervised").eval()  # in eval mode the views do not see one another
     batch = small_batch(2, 6)
-    hidden = replace(batch, labels=torch.where(torch.arange(6) < 4, batch.labels, -1))
-    some = replace(batch, views=batch.views[:, :4], labels=batch.labels[:4])
+    hidden = batch.replace(labels=torch.where(torch.arange(6) < 4, batch.labels, -1))
+    some = batch.replace(views=batch.views[:, :4], labels=batch.labels[:4])
     torch.testing.assert_close(objective(hidden)[0], objective(some)[0], rtol=0, atol=1e-12)
-    nothing, metrics = objective(replace(batch, labels=torch.full((6,), -1)))
+    nothing, metrics = objective(batch.replace(labels=torch.full((6,), -1)))
     assert float(nothing.detach()) == 0.0
     assert float(metrics["accuracy"]) == 0.0
 

@@ -51,6 +51,10 @@ def _maker(name: str) -> Callable[[], Any]:
     if ":" not in name:
         return registry.resolve(registry.find(registry.BACKBONES, "backbone", name).target)
     module, _, attribute = name.partition(":")
+    if module == "object":
+        raise InputError(
+            f"this run was made with an object ({attribute}): pass it again, load_backbone(run, backbone=...)."
+        )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))  # a file beside the user, as `python -m` would find it
     try:

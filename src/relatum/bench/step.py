@@ -110,6 +110,7 @@ def _prepared(
         "views.number": views,
         "train.batch_size": batch_size,
         "run.compile": compile,
+        "run.device": "cpu",
         "train.epochs": 1000,  # what `auto` decides for a long run
     }
     found = {"data.side": images.side, "data.pad": images.pad, "data.images": len(images)}
@@ -144,10 +145,10 @@ def our_step(prepared: Prepared) -> Step:
     count, side = recipe.views.number * recipe.train.batch_size, recipe.data.side or 32
     if recipe.run.compile == "on":
         example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
-        failure = compile_backbone(objective, example)
+        failure = compile_backbone(objective, example, fabric)
         if failure is not None:
             raise InputError(f"torch.compile does not work here: {failure}")
-    folder = RunFolder(Path(tempfile.mkdtemp(prefix="relatum-bench-")))
+    folder = RunFolder(Path(tempfile.gettempdir()))  # nothing is written by single steps
     trainer = Trainer(
         objective, recipe, maker, folder, info={}, fabric=fabric, features=lambda: torch.zeros(len(prepared.images), 64)
     )

@@ -50,6 +50,9 @@ class Objective(nn.Module):
     min_images: int = 1
     """The fewest images a mini-batch may hold; the engine drops a last one that is shorter."""
 
+    min_views: int = 1
+    """The fewest views per image that the method can work with."""
+
     def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__()
         self.backbone = backbone

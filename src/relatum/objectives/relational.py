@@ -31,6 +31,7 @@ class RelationalReasoning(Objective):
         >>> loss, metrics = objective(views)  # views: (K, M, C, H, W)
     """
 
+    min_views = 2  # pairs are made across views
     min_images = 2  # a single image has no negatives
 
     def __init__(
@@ -76,10 +77,10 @@ class RelationalReasoning(Objective):
     def pairs(self, batch: Batch) -> relation.Pairs:
         """Who is compared with whom in this batch."""
         views, images = batch.views.shape[:2]
-        if self.negatives == "roll" and not self.avoid_collisions:
-            return relation.roll_pairs(views, images)
-        key = int(rng.key(rng.NEGATIVE, batch.seed, batch.epoch, batch.step))
         labels = batch.labels.cpu().numpy() if self.avoid_collisions and batch.labels is not None else None
+        if self.negatives == "roll":
+            return relation.roll_pairs(views, images, labels)
+        key = int(rng.key(rng.NEGATIVE, batch.seed, batch.epoch, batch.step))
         return relation.random_pairs(views, images, key, labels=labels)
 
     def score(self, z_i: Tensor, z_j: Tensor, *, symmetric: bool = False) -> Tensor:

@@ -31,6 +31,7 @@ class SimCLR(Objective):
         projection: size of the projection.
     """
 
+    min_views = 2  # a positive is another view
     min_images = 2  # with one image there is nothing to tell apart
 
     def __init__(
