@@ -13,8 +13,6 @@ from relatum import backbones
 from relatum.backbones import fused
 from relatum.backbones.conv4 import Conv4
 
-pytest.importorskip("numba")
-
 
 @pytest.fixture
 def network() -> Conv4:
