@@ -26,6 +26,7 @@ from relatum import (
     provenance,
     snapshots,
 )
+from relatum.allocator import keep_freed_memory
 from relatum.data import ImageSet
 from relatum.engine import Trainer, compile_backbone, make_fabric
 from relatum.errors import InputError, Interrupted
@@ -62,6 +63,8 @@ def train(
     torch.set_num_threads(prepared.recipe.run.threads or 1)
     resumes = not replace and (folder.path / "checkpoints").exists()
     objective = make_objective(prepared, own, init=not resumes)
+    if prepared.recipe.run.device == "cpu":
+        keep_freed_memory()
     fabric = make_fabric(prepared.recipe)
     fabric.launch()
     maker = make_batches(prepared, objective, fabric)
