@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test test-slow lint types bench docs clean
+.PHONY: install demo test test-slow lint types bench docs browser clean
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -26,7 +26,13 @@ types: $(STAMP)
 test: lint types
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90
 
-test-slow: $(STAMP)
+# Browser tests need Debian's chromium; without it they are skipped with a reason.
+browser:
+	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; } || \
+	  echo "no chromium here: browser tests will be skipped"
+
+test-slow: $(STAMP) browser
 	$(BIN)/python -m pytest -n 2 -m "slow or not slow"
 
 bench: $(STAMP)

@@ -57,5 +57,5 @@ def spread(seconds: Sequence[float]) -> dict[str, float]:
     """Quartiles and extremes of measured times."""
     import numpy as np
 
-    low, first, third, high = np.percentile(seconds, (0, 25, 75, 100))
+    low, first, third, high = np.percentile(seconds, (0, 25, 75, 100)).tolist()
     return {"min": low, "q1": first, "q3": third, "max": high, "n": len(seconds)}
