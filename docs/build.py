@@ -1,4 +1,4 @@
-"""`make docs`: writes docs/reference.md (every command, every recipe key) from the code, and checks the links of all pages."""
+"""`make docs`: writes docs/reference.md (all commands, all recipe keys) from the code, and checks all links."""
 
 from __future__ import annotations
 
@@ -56,7 +56,8 @@ def broken_links() -> list[str]:
 
 def main() -> None:
     """Write the page and report broken links."""
-    page = f"# Reference\n\nWritten by `make docs` from the code.\n\n## Commands\n\n{commands()}\n## Recipe keys\n\n{keys()}"
+    head = "# Reference\n\nWritten by `make docs` from the code."
+    page = f"{head}\n\n## Commands\n\n{commands()}\n## Recipe keys\n\n{keys()}"
     (HERE / "reference.md").write_text(page, "utf-8")
     bad = broken_links()
     print("\n".join(bad) or f"{HERE / 'reference.md'} written; all links lead somewhere")

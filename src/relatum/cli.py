@@ -212,8 +212,8 @@ def main(arguments: list[str] | None = None) -> None:
     """Run a command; errors become one or two lines on standard error."""
     import relatum.cli_more  # noqa: F401 (registers its commands)
 
-    # Before torch is imported: OpenMP's idle threads spin for long and take a core from our kernels' threads. With short
-    # spinning a step of K = 4 takes 18 ms instead of 25 (docs/performance.md). What the user has set stays.
+    # Before torch is imported: OpenMP's idle threads spin for long and take a core from our kernels' threads. With
+    # short spinning a step of K = 4 takes 18 ms instead of 25 (docs/performance.md). What the user has set stays.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
     given = list(sys.argv[1:] if arguments is None else arguments)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from relatum import api
 from relatum.errors import InputError
-from relatum.progress import Display, duration
+from relatum.progress import Display
 
 # (method, words, flags). The schedules are short: a demo shows the way, the paper's schedules are `relatum reproduce`.
 _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
@@ -43,8 +43,10 @@ def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -
         api.evaluate(protocol, looks, data="shapes", settings=settings)
     page = api.report([looks, out / "random", out / "supervised"], out=out / "report.html")
     _print_table(rows)
-    spent = duration(time.monotonic() - began)
-    Console().print(f"\n{spent}. Look at [bold]{page}[/bold]; the runs are in {out}/.", highlight=False, soft_wrap=True)
+    spent = round(time.monotonic() - began)
+    Console().print(
+        f"\n{spent} s. Look at [bold]{page}[/bold]; the runs are in {out}/.", highlight=False, soft_wrap=True
+    )
 
 
 def _print_table(rows: list[tuple[str, float | None]]) -> None:

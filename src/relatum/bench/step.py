@@ -67,7 +67,7 @@ def measure(
         plain: whether the plain loop is measured.
         root: where CIFAR-10 lies; without it the images are `shapes`.
     """
-    prepared = _prepared(method, backbone, views, batch_size, side, compile, root)
+    prepared = prepare_step(method, backbone, views, batch_size, side, compile, root)
     recipe = prepared.recipe
     keep_freed_memory()  # as training does; the bare side gains from it too (a third for Conv-4)
     sides: dict[str, Step] = {"bare": bare_step(recipe), "ours": our_step(prepared)}
@@ -101,9 +101,10 @@ def measure(
     }
 
 
-def _prepared(
+def prepare_step(
     method: str, backbone: str, views: int | None, batch_size: int | None, side: int | None, compile: str, root: Any
 ) -> Prepared:
+    """The recipe and the images of a step that is to be measured."""
     images = real_images(side, root)
     flags = {
         "data.name": images.name,
