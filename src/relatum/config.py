@@ -16,7 +16,6 @@ from typing import Any
 from relatum import registry
 from relatum.errors import InputError, unknown
 from relatum.settings import build, setting, table
-from relatum.views.policies import POLICIES
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -162,7 +161,6 @@ class Recipe:
         objective = build(method.options, tables["objective"], "objective")
         if ":" not in sections["backbone"].name:
             registry.find(registry.BACKBONES, "backbone", sections["backbone"].name)
-        registry.find(POLICIES, "policy (views.policy):", sections["views"].policy)
         return cls(**top, **sections, objective=objective)
 
     def tables(self) -> dict[str, Any]:

@@ -21,6 +21,9 @@ _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
+_MAP = {"points": 1000, "iterations": 500}  # a small t-SNE: seconds instead of minutes
+
+
 def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -> None:
     """Pretrain on `shapes`, evaluate linearly, compare with both bounds, write a report."""
     if out.exists() and not overwrite and any((out / method).exists() for method, *_ in _STEPS):
@@ -38,7 +41,7 @@ def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -
         rows.append((words, result.accuracy))
     looks = out / "relational"
     for protocol in ("retrieval", "tsne"):
-        settings = {"points": 1000, "iterations": 500} if protocol == "tsne" else {}
+        settings = _MAP if protocol == "tsne" else {}
         display.say(f"\n── {protocol} of what relational reasoning learned")
         api.evaluate(protocol, looks, data="shapes", settings=settings)
     page = api.report([looks, out / "random", out / "supervised"], out=out / "report.html")

@@ -17,6 +17,7 @@ from relatum import __version__, data, registry
 from relatum.config import Draft, Recipe, Values
 from relatum.data import ImageSet
 from relatum.errors import InputError
+from relatum.views import POLICIES
 
 # A compile takes about a minute and saves about a fifth of a step: it pays from some five minutes of training on.
 # Two million 32×32 views are about that for Conv-4 on two cores; heavier backbones reach it with fewer.
@@ -49,6 +50,7 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     asked = draft.recipe()
     method = registry.METHODS[asked.method]
     find_device(asked.run.device)
+    registry.find(POLICIES, "policy (views.policy):", asked.views.policy)
     check_extras(asked)
     whole = _load(asked, root)
     images, validation = divide(whole, asked)

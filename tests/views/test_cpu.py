@@ -41,7 +41,11 @@ def test_a_buffer_is_filled_and_returned(channels_last):
 
 def test_a_buffer_of_the_wrong_shape_or_layout_is_refused():
     images, sources, params = batch()
-    for out in (cpu.empty(299, 32), cpu.empty(300, 32, channels_last=False), cpu.empty(300, 32).astype(np.float64)):
+    for out in (
+        cpu.empty(299, 32),
+        cpu.empty(300, 32, channels_last=False),
+        np.zeros_like(cpu.empty(300, 32), np.float64),
+    ):
         with pytest.raises(ValueError, match="out must be"):
             cpu.make_views(images, sources, params, 32, MEAN, STD, out=out)
 
