@@ -94,7 +94,7 @@ class Display:
 
 @contextmanager
 def bar(text: str, total: int, *, show: bool = True, patience: float = 2.0) -> Iterator[Callable[..., None]]:
-    """Yield `advance(steps=1, note="")`; the bar appears after `patience` seconds, and only on a terminal.
+    """Yield `advance(steps=1, note="")`; a bar after `patience` seconds, or without a terminal a line now and then.
 
     Args:
         text: what is going on.
@@ -107,14 +107,22 @@ def bar(text: str, total: int, *, show: bool = True, patience: float = 2.0) -> I
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left, TimeRemainingColumn(), note)
     drawn = Progress(*columns, console=console, transient=True)
     task = drawn.add_task(text, total=total, note="")
-    begun, started = time.monotonic(), False
+    begun, started, said = time.monotonic(), False, time.monotonic()
+    last, done = "", 0
 
     def advance(steps: int = 1, note: str = "") -> None:
-        nonlocal started
-        drawn.update(task, advance=steps, note=note)
-        if not started and show and console.is_terminal and time.monotonic() - begun > patience:
-            drawn.start()
-            started = True
+        nonlocal started, said, last, done
+        last, done = note or last, done + steps
+        drawn.update(task, advance=steps, note=last)
+        now = time.monotonic()
+        if console.is_terminal:
+            if not started and show and now - begun > patience:
+                drawn.start()
+                started = True
+        elif now - said > _LINE_SECONDS:
+            said = now
+            left = duration((now - begun) / max(done, 1) * (total - done))
+            console.print(escape(f"{text}: {done:,} of {total:,}, about {left} left {last}".rstrip()))
 
     try:
         yield advance

@@ -82,9 +82,10 @@ def test_a_line_says_what_was_found() -> None:
     objective = small_objective("deepcluster", clustered=False, clusters=6)
     for epoch in range(2):
         objective.start_epoch(EpochContext(1, epoch, clean_features, said.append))
-    assert said[0].startswith("6 clusters of 24 images, ")
-    assert "NMI" not in said[0]
-    assert "NMI" in said[1]
+    assert said[0] == "epoch 1: clustering the training images"
+    assert said[1].startswith("6 clusters of 24 images, ")
+    assert "NMI" not in said[1]
+    assert "NMI" in said[3]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ rates, adds weight decay, uses batch 128, never decays within 100 epochs and doe
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -120,7 +121,7 @@ class Trainer:
         made = [slice(start, min(start + size, count)) for start in range(0, count, size)]
         return made[:-1] if len(made) > 1 and made[-1].stop - made[-1].start == 1 else made
 
-    def epoch(self, number: int) -> None:
+    def epoch(self, number: int, advance: Callable[[], object] = lambda: None) -> None:
         """Train for one epoch; its order and its views are functions of the seed and its number."""
         for group in self.optimizer.param_groups:
             group["lr"] = group["base"] * rate(number, self.chosen.epochs, self.chosen.schedule)
@@ -133,6 +134,7 @@ class Trainer:
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
+            advance()
 
     def inputs(self, chosen: NDArray[np.int64], epoch: int) -> Tensor:
         """A batch of training images as the network sees them."""
@@ -179,11 +181,11 @@ def run(task: Task) -> Outcome:
     predicted = np.empty(0, np.int64)
     with bar("finetuning", chosen.epochs * len(trainer.batches), show=task.progress) as advance:
         for epoch in range(chosen.epochs):
-            trainer.epoch(epoch)
+            trainer.epoch(epoch, advance)
             if (epoch + 1) % chosen.test_every == 0 or epoch + 1 == chosen.epochs:
                 predicted = trainer.predict(test)
                 curve[epoch + 1] = 100.0 * float((predicted == test_labels).mean())
-            advance(len(trainer.batches), note=f"epoch {epoch + 1}, test {list(curve.values() or [0.0])[-1]:.2f} %")
+            advance(0, note=f"epoch {epoch + 1}, test {list(curve.values() or [0.0])[-1]:.2f} %")
     accuracy, per_class = scores(predicted, test_labels, train.classes)
     best = max(curve, key=lambda e: (curve[e], -e))
     details: dict[str, Any] = {

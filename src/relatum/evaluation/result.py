@@ -111,7 +111,7 @@ def make_result(
         protocol=protocol,
         dataset=file_safe(dataset),
         split=split,
-        accuracy=accuracy,
+        accuracy=None if accuracy is None else round(accuracy, 4),
         pretrain=pretrain_record(recipe, _status(run)),
         settings={**settings, "preset": settings.get("preset", recipe.preset)},
         n_train=n_train,

@@ -82,6 +82,7 @@ class DeepCluster(Objective):
     def start_epoch(self, context: EpochContext) -> Iterable[nn.Parameter]:
         """Cluster the clean images, and make the head anew."""
         began = time.perf_counter()
+        context.say(f"epoch {context.epoch + 1}: clustering the training images")
         features = context.features()
         if len(features) != len(self.pseudo_labels):
             raise ValueError(f"{len(features)} features for {len(self.pseudo_labels)} images: one is needed for each.")
