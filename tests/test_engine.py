@@ -337,3 +337,29 @@ def test_an_own_side_and_normalisation_hold_everywhere(pictures: Path, tmp_path:
     run = relatum.pretrain(pictures, out=tmp_path / "run", side=40, set=settings, **{**FLAGS, "epochs": 1})
     info = run.backbone().info
     assert (info["side"], info["mean"]) == (40, [0.1, 0.2, 0.3])
+
+
+def test_resume_needs_no_more_than_the_folder(whole: api.Run, tmp_path: Path) -> None:
+    from shutil import copytree
+
+    copytree(whole.path, tmp_path / "run")
+    (tmp_path / "run" / "backbone.safetensors").unlink()
+    again = relatum.pretrain(out=tmp_path / "run", resume=True, quiet=True)
+    assert backbone_bytes(again) == backbone_bytes(whole)
+
+
+def test_a_wrong_feature_size_is_named() -> None:
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 16))
+    with pytest.raises(ValueError, match=r"num_features is 512, but the backbone gives \(16,\)"):
+        relatum.RelationalReasoning(net, num_features=512)(torch.zeros(2, 3, 3, 4, 4))
+
+
+def test_an_unfinished_run_is_scored_with_a_word(whole: api.Run, pictures: Path, tmp_path: Path, capsys: Any) -> None:
+    from shutil import copytree
+
+    copytree(whole.path, tmp_path / "run")
+    (tmp_path / "run" / "backbone.safetensors").unlink()
+    settings = {"val_fraction": 0.25, "knn.k": 3}  # a key with its protocol's name is understood as well
+    result = relatum.evaluate("knn", tmp_path / "run", data=pictures, split="val", settings=settings)
+    assert "is not finished" in capsys.readouterr().err
+    assert result.settings["k"] == 3

@@ -106,7 +106,8 @@ def pretrain(
     values["data.name"] = None if data is None else _data_name(data)
     texts = set if not isinstance(set, Mapping) else [f"{key}={value}" for key, value in set.items()]
     draft = config.draft(recipe_file=recipe, sets=texts, flags=values)
-    if not draft.get("data.name"):
+    goes_on = resume and out is not None and RunFolder(out).exists()  # then the run's own recipe names its data
+    if not draft.get("data.name") and not goes_on:
         raise InputError("no data: name a dataset (`relatum list datasets`) or a folder of images.")
     folder = RunFolder(out if out is not None else Path("runs") / Path(str(draft.get("data.name"))).name)
     worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run: the first one leads
@@ -160,7 +161,11 @@ def evaluate(
     **options: Any,
 ) -> Result:
     """Score a run by a protocol: linear, knn, finetune, retrieval or tsne. See `relatum evaluate --help`."""
-    return evaluation.evaluate(protocol, Path(run), data=_data_name(data), split=split, **options)
+    folder = RunFolder(Path(run))
+    if folder.exists() and not folder.finished():
+        step = folder.read_record().get("steps", "an early step")
+        Display().warn(f"{folder.path} is not finished: what is scored is its newest checkpoint (step {step}).")
+    return evaluation.evaluate(protocol, folder.path, data=_data_name(data), split=split, **options)
 
 
 def embed(backbone: str | os.PathLike[str] | nn.Module, data: str | Path, **options: Any) -> NDArray[np.float32]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from relatum.errors import RelatumError, unknown
+from relatum.errors import Interrupted, RelatumError, unknown
 
 app = typer.Typer(
     name="relatum",
@@ -100,16 +100,22 @@ def data_info(data: DataArgument, root: Root = None, json: Json = False) -> None
 def pretrain(
     data: Annotated[str | None, typer.Argument(metavar="DATA", help="a dataset's name or a folder of images")] = None,
     out: Annotated[Path | None, typer.Option(metavar="RUN", help="the run folder [default: runs/NAME]")] = None,
-    method: Annotated[str | None, typer.Option(help="[default: relational]")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="how it learns (`relatum list methods`) [default: relational]")
+    ] = None,
     backbone: Annotated[str | None, typer.Option(help="a name, or module:function [default: conv4]")] = None,
-    views: Annotated[int | None, typer.Option(help="K, views per image")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="M, images per step")] = None,
-    epochs: Annotated[int | None, typer.Option(help="passes over the data")] = None,
-    seed: Annotated[int | None, typer.Option(help="[default: 1]")] = None,
+    views: Annotated[
+        int | None, typer.Option(help="K, views per image [default: the paper's, 32; 8 for a folder on a CPU]")
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help="M, images per step [default: 64; 128 for the rivals]")] = None,
+    epochs: Annotated[int | None, typer.Option(help="passes over the data [default: the paper's, 200]")] = None,
+    seed: Annotated[int | None, typer.Option(help="names every random draw [default: 1]")] = None,
     preset: Annotated[str | None, typer.Option(help="paper or official (the authors' code) [default: paper]")] = None,
     recipe: Annotated[Path | None, typer.Option(help="a TOML file to start from")] = None,
     set: Set = None,
-    resume: Annotated[bool, typer.Option("--resume", help="continue exactly where it stopped")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="continue exactly where it stopped; needs only --out")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace a run that is there")] = False,
     init: Annotated[str | None, typer.Option(help="start from these weights: a run or a file")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps")] = None,
@@ -205,7 +211,15 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _lines(document: dict[str, Any]) -> str:
-    return "\n".join(f"{key:12} {value}" for key, value in document.items())
+    lines = []
+    for key, value in document.items():
+        if key == "splits":
+            lines += [f"{name:12} {part['images']:,} images" for name, part in value.items()]
+        elif key == "skipped":
+            lines += [f"skipped      {item['path']}: {item['reason']}" for item in value]
+        elif value not in (None, "", [], ()):
+            lines.append(f"{key:12} {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
+    return "\n".join(lines)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -221,6 +235,9 @@ def main(arguments: list[str] | None = None) -> None:
     given = [word for word in given if word != "--debug"]
     try:
         code = app(args=given, prog_name="relatum", standalone_mode=False)
+    except Interrupted as error:  # not a failure: everything is saved
+        print(error, file=sys.stderr)
+        code = error.exit_code
     except RelatumError as error:
         if debug:
             raise
@@ -239,6 +256,8 @@ def _other(error: Exception, given: list[str], debug: bool) -> int:
     """Usage errors of the CLI library, and anything unexpected."""
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         message = error.format_message()
+        if not message:  # a bare `relatum`: its help has been shown
+            return 0
         if "No such command" in message:
             known = [command.name or str(command.callback.__name__) for command in app.registered_commands]  # type: ignore[union-attr]
             word = next((w for w in given if not w.startswith("-")), "")

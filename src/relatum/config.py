@@ -273,4 +273,6 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def read_recipe(run: str | Path) -> Recipe:
     """The complete recipe of a run folder."""
+    if not (Path(run) / "recipe.toml").exists():
+        raise InputError(f"no run at {run}; name the folder that `relatum pretrain --out` wrote.")
     return Recipe.from_values(flatten(read_toml(Path(run) / "recipe.toml")))

@@ -206,6 +206,12 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
     )
     if prepared.chosen:
         display.say(prepared.chosen)
+    if recipe.data.labels:
+        display.say(f"labels    {100 * recipe.data.labels:g} % of them, class-balanced, are visible to training")
+    if recipe.train.batch_size > len(images):
+        display.warn(f"a mini-batch of {recipe.train.batch_size:,} is more than there is: every step sees all images.")
+    if recipe.train.epochs == 0 and recipe.method != "random":
+        display.warn("0 epochs: nothing is learned, the weights stay as they start.")
     if images.skipped:
         display.warn(f"{len(images.skipped)} file(s) could not be read and are skipped:")
         for item in images.skipped[:5]:

@@ -117,7 +117,7 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
     if split not in parts:
         have = " and ".join(parts)
         advice = (
-            "hold out a part of it with --val-fraction, or put images in train/ and test/"
+            "hold a part out (pretrain --val-fraction 0.2; evaluate --split val), or put images in train/ and test/"
             if len(parts) == 1
             else "choose one of them"
         )

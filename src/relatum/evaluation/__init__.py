@@ -147,6 +147,7 @@ def evaluate(
 
 
 def _settings(protocol: str, kind: type, values: Mapping[str, Any], epochs: int | None) -> Any:
+    values = {key.removeprefix(f"{protocol}."): value for key, value in values.items()}
     if epochs is None:
         return build(kind, values, protocol)
     if "epochs" not in {f.name for f in fields(kind)}:

@@ -178,6 +178,6 @@ class Task:
             return self._load(self.data, "val")
         except InputError:
             raise InputError(
-                f"{self.run} held out no part of its training set, so there is no 'val' split.\n"
-                "Pretrain with --val-fraction 0.2, or evaluate with --set val_fraction=0.2 (on images it has seen)."
+                f"{self.run} held out no part of {self.data}, so there is no 'val' split.\n"
+                "Pretrain with --val-fraction 0.2, or hold a part out of the probe alone: --set val_fraction=0.2."
             ) from None

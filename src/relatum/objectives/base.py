@@ -80,7 +80,12 @@ class Objective(nn.Module):
 
     def encode(self, batch: Batch) -> Tensor:
         """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m."""
-        return self.backbone(batch.views.flatten(0, 1))
+        z: Tensor = self.backbone(batch.views.flatten(0, 1))
+        if z.ndim != 2 or z.shape[1] != self.num_features:
+            raise ValueError(
+                f"num_features is {self.num_features}, but the backbone gives {tuple(z.shape[1:])} per view."
+            )
+        return z
 
     def require_images(self, batch: Batch) -> None:
         """Refuse a mini-batch that is too small for the method."""
