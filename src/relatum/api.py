@@ -113,7 +113,7 @@ def pretrain(
     worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run: the first one leads
     display = Display(quiet=quiet or worker)
     with nullcontext() if worker else folder.lock():
-        replaced = overwrite and not worker and folder.exists()  # it goes only when the new run is about to begin
+        replaced = overwrite and folder.exists()  # it goes only when the new run is about to begin
         if folder.exists() and not (resume or overwrite or worker):
             raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
         if folder.exists() and folder.finished() and not replaced:
