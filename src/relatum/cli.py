@@ -215,8 +215,10 @@ def _lines(document: dict[str, Any]) -> str:
     for key, value in document.items():
         if key == "splits":
             lines += [f"{name:12} {part['images']:,} images" for name, part in value.items()]
+            for part in value.values():
+                lines += [f"skipped      {item['path']}: {item['reason']}" for item in part["skipped"]]
         elif key == "skipped":
-            lines += [f"skipped      {item['path']}: {item['reason']}" for item in value]
+            lines.append(f"unreadable   {value}")
         elif value not in (None, "", [], ()):
             lines.append(f"{key:12} {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}")
     return "\n".join(lines)

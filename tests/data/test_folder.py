@@ -268,7 +268,7 @@ def test_split_names_beside_others_are_classes(root: Path, picture) -> None:
 
 def test_a_split_that_is_not_there(root: Path, picture) -> None:
     picture(root / "a.png")
-    with pytest.raises(InputError, match="no 'test' split, only train: hold out a part of it with --val-fraction"):
+    with pytest.raises(InputError, match="no 'test' split, only train: hold a part out"):
         relatum.data.load(root, "test")
     root = root / "two"
     picture(root / "train" / "a.png")

@@ -157,7 +157,7 @@ def test_pretraining_limit_does_not_limit_the_probe(world: World, make_run: Call
         ({"settings": {"lr": "fast"}}, "is not a number"),
         ({"protocol": "knn", "epochs": 3}, "no epochs"),
         ({"data": "untested"}, "no 'test' split"),
-        ({"run": "nowhere"}, "no recipe"),
+        ({"run": "nowhere"}, "no run at"),
     ],
 )
 def test_bad_input_is_said(run: Path, arguments: dict[str, object], message: str) -> None:
