@@ -67,3 +67,9 @@ def test_clearing_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["notes.txt"]
     assert not folder.exists()
     assert folder.read_record() == {}
+
+
+def test_names_that_are_no_text_survive(tmp_path: Path) -> None:
+    name = b"caf\xe9.jpg".decode("utf-8", "surrogateescape")
+    write_json(tmp_path / "run.json", {"path": name, "words": "naïve"})
+    assert json.loads((tmp_path / "run.json").read_text("utf-8")) == {"path": name, "words": "naïve"}

@@ -6,6 +6,7 @@ output holds exactly one JSON document; everything else goes to standard error.
 
 from __future__ import annotations
 
+import io
 import json as jsonlib
 import os
 import sys
@@ -232,6 +233,8 @@ def main(arguments: list[str] | None = None) -> None:
     # short spinning a step of K = 4 takes 18 ms instead of 25 (docs/performance.md). What the user has set stays.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold bytes that are no text
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     given = [word for word in given if word != "--debug"]

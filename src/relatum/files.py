@@ -28,8 +28,8 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically."""
-    write_atomically(path, lambda p: p.write_text(text, "utf-8"))
+    """Write text atomically; bytes of file names that are no UTF-8 are written as escapes, which JSON reads back."""
+    write_atomically(path, lambda p: p.write_text(text, "utf-8", errors="backslashreplace"))
 
 
 def write_json(path: Path, document: Any) -> None:
