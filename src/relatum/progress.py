@@ -47,7 +47,7 @@ class Display:
     def training(self, total: int, done: int) -> Iterator[None]:
         """Show the bar while training runs."""
         self._total, self._first, self._began, self._line = total, done, time.monotonic(), time.monotonic()
-        self._said_estimate = total <= done
+        self._said_estimate, self._warm = total <= done, False
         if not self.console.is_terminal:
             yield
             return
@@ -67,6 +67,8 @@ class Display:
 
     def tick(self, step: int) -> None:
         """A step is done; says once how long the whole will take, after the first measured steps."""
+        if not self._warm:  # the first step may compile kernels: 20 s that say nothing about the others
+            self._warm, self._first, self._began = True, step, time.monotonic()
         elapsed = time.monotonic() - self._began
         if not self._said_estimate and elapsed > _MEASURED_SECONDS and step - self._first >= 3:
             left = elapsed / (step - self._first) * (self._total - step)

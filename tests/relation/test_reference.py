@@ -27,7 +27,12 @@ CASES = [
     for aggregation in ("cat", "sum", "mean", "max")
     for gamma, focal in ((2.0, True), (0.0, True), (2.0, False))
     for negatives, K, M in (("roll", 2, 3), ("random", 3, 5), ("roll", 4, 3))
-] + [("cat", 2.0, True, "roll", 8, 3), ("cat", 2.0, True, "random", 7, 3), ("max", 0.0, True, "roll", 5, 5)]
+] + [
+    (aggregation, 2.0, True, negatives, K, M)
+    for aggregation in ("cat", "sum", "mean", "max")
+    for negatives in ("roll", "random")
+    for K, M in ((5, 5), (6, 3), (7, 3), (8, 3))
+]
 
 
 @pytest.mark.parametrize(("aggregation", "gamma", "focal", "negatives", "K", "M"), CASES)
