@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from relatum import __version__, config, evaluation, prepare, registry, training
+from relatum import __version__, config, evaluation, prepare, registry
 from relatum.checkpoint import load_backbone
 from relatum.errors import InputError
 from relatum.evaluation import Result
@@ -123,6 +123,8 @@ def pretrain(
             prepared = prepare.reload(_resumed_recipe(folder, draft, display), root=root)
         else:
             prepared = prepare.prepare(draft, root=root)
+        from relatum import training  # Lightning Fabric takes a second to import, which only training needs
+
         training.train(prepared, folder, display, own=own, root=root, replace=replaced)
     return Run(folder.path)
 
