@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -204,6 +208,46 @@ def test_an_interrupted_run_resumes_exactly(
     monkeypatch.setattr(Trainer, "train", lambda self: (steps.append(self.step), train(self)))
     assert pretrain(method, pictures, tmp_path / "run", resume=True, set={"checkpoint.every_steps": 6}) == whole
     assert steps == [6]
+
+
+KILLED = """
+import os, signal, sys
+from relatum import cli
+from relatum.engine import Trainer
+after = Trainer._after_step
+def kill(self, *arguments):
+    after(self, *arguments)
+    if self.step == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+Trainer._after_step = kill
+cli.main(sys.argv[1:])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", TRAINED)
+def test_a_killed_run_resumes_exactly(method: str, pictures: Path, tmp_path: Path) -> None:
+    """SIGKILL after step 7 of two epochs of five, in a process of its own; the command continues with the same bits."""
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    views, batch_size = RUNS[method]
+    words = ["pretrain", str(pictures), "--method", method, "--views", str(views), "--batch-size", str(batch_size)]
+    words += ["--epochs", "2", "--seed", "1", "--threads", "1", "--set", "log.every_steps=1"]
+    words += ["--set", "checkpoint.every_steps=3"]
+    words += [word for key, value in SETS.get(method, {}).items() for word in ("--set", f"{key}={value}")]
+    plain = [sys.executable, "-m", "relatum", *words]
+    subprocess.run([*plain, "--out", str(whole)], check=True, capture_output=True, timeout=300)
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *words, "--out", str(run)], capture_output=True, timeout=300, check=False
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+    assert not (run / "backbone.safetensors").exists()
+    again = subprocess.run([*plain, "--out", str(run), "--resume"], capture_output=True, timeout=300, check=False)
+    assert again.returncode == 0, again.stderr.decode()
+    assert b"resumed at step 6" in again.stderr
+    assert (run / "backbone.safetensors").read_bytes() == (whole / "backbone.safetensors").read_bytes()
+    logged = [[json.loads(line) for line in (r / "metrics.jsonl").read_text().splitlines()] for r in (whole, run)]
+    assert [row["step"] for row in logged[1]] == list(range(1, 11))
+    assert [row["loss"] for row in logged[1]] == [row["loss"] for row in logged[0]]
 
 
 @pytest.mark.parametrize("method", TRAINED)
