@@ -162,8 +162,16 @@ def evaluate(
     split: str = "test",
     **options: Any,
 ) -> Result:
-    """Score a run by a protocol: linear, knn, finetune, retrieval or tsne. See `relatum evaluate --help`."""
-    folder = RunFolder(Path(run))
+    """Score a run by a protocol: linear, knn, finetune, retrieval or tsne. See `relatum evaluate --help`.
+
+    An entry of the ledger whose weights were kept is unpacked to a run folder under `runs` first.
+    """
+    path = Path(run)
+    if path.suffix in (".json", ".safetensors") and path.is_file():
+        from relatum.paper.ledger import unpack
+
+        path = unpack(path)
+    folder = RunFolder(path)
     if folder.exists() and not folder.finished():
         step = folder.read_record().get("steps", "an early step")
         Display().warn(f"{folder.path} is not finished: what is scored is its newest checkpoint (step {step}).")

@@ -142,7 +142,7 @@ def pretrain(
 @app.command()
 def evaluate(
     protocol: Annotated[str, typer.Argument(help="linear, knn, finetune, retrieval or tsne")],
-    run: RunArgument,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="a run folder, or an entry of the ledger with weights")],
     data: Annotated[str, typer.Option(help="a dataset's name or a folder of images")],
     split: Annotated[str, typer.Option(help="test, or val for the held-out part")] = "test",
     epochs: Annotated[int | None, typer.Option(help="of the probe")] = None,
@@ -163,7 +163,7 @@ def evaluate(
         print(jsonlib.dumps(result.document(), indent=2))
         return
     score = "" if result.accuracy is None else f"{result.accuracy:.2f} %, "
-    print(f"{protocol} on {result.dataset} ({result.split}): {score}{run}/evaluations/{result.stem}.json")
+    print(f"{protocol} on {result.dataset} ({result.split}): {score}{result.path}")
 
 
 @app.command()

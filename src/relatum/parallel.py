@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 _pool: ThreadPoolExecutor | None = None
+_told = False
 
 
 def available_cpus() -> int:
@@ -34,7 +36,9 @@ def cached_njit(signature: Any, **options: Any) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         try:
-            return numba.njit(signature, nogil=True, cache=True, **options)(function)
+            kernel = numba.njit(signature, nogil=True, cache=True, **options)(function)
+            _say_that_it_takes_a_while(sum(kernel.stats.cache_misses.values()))
+            return kernel
         except RuntimeError as error:
             if "cannot cache" not in str(error):
                 raise
@@ -42,6 +46,14 @@ def cached_njit(signature: Any, **options: Any) -> Callable[[Any], Any]:
             return numba.njit(signature, nogil=True, **options)(function)
 
     return decorate
+
+
+def _say_that_it_takes_a_while(compiled: int) -> None:
+    """Once, when the first kernel had to be compiled: the others will have to be, too."""
+    global _told
+    if compiled and not _told:
+        _told = True
+        print("compiling kernels for this machine: some 20 s, once", file=sys.stderr, flush=True)
 
 
 def run_chunks(function: Callable[..., Any], parts: Sequence[tuple[Any, ...]], threads: int | None = None) -> None:

@@ -256,3 +256,15 @@ def test_every_protocol_is_there() -> None:
         assert callable(registry.resolve(f"relatum.evaluation.{row.module}:run"))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         evaluation.nothing  # noqa: B018
+
+
+def test_a_result_of_other_settings_does_not_vanish_without_a_word(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for epochs, words in ((3, ""), (3, ""), (2, "epochs 3 → 2")):
+        result = evaluate("linear", run, data="toy", epochs=epochs)
+        said = capsys.readouterr().err
+        assert words in said
+        assert bool(words) == ("--tag" in said)
+    assert result.path == run / "evaluations" / "linear-toy-test.json"
+    assert "path" not in json.loads(result.path.read_text())

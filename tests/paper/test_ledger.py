@@ -154,3 +154,32 @@ def test_kept_weights_are_evaluated_without_training_again(
     assert [e["dataset"] for e in merged["evaluations"]] == ["cifar10", "cifar100"]
     assert [c.split()[1] for c in merged["commands"]] == ["pretrain", "evaluate", "evaluate"]
     assert config.read_toml(elsewhere.run_dir(run) / "recipe.toml")["views"]["number"] == 32
+
+
+def test_small_weights_are_kept_beside_the_entry_and_large_ones_are_not(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    for size, kept in ((100_000, True), (2_000_000, False)):
+        (run / "backbone.safetensors").write_bytes(b"w" * size)
+        path = ledger.write(tmp_path / str(size), {**ledger.collect(run), "id": "entry"})
+        ledger.keep_weights(run, path)
+        assert path.with_suffix(".safetensors").exists() is kept
+        assert [e.backbone is not None for e in ledger.read(path.parent)] == [kept]
+
+
+def test_an_entry_is_unpacked_to_a_run_folder(tmp_path: Path) -> None:
+    run = finished(tmp_path / "run")
+    path = ledger.write(tmp_path / "ledger", {**ledger.collect(run, ["relatum pretrain this"]), "id": "entry"})
+    with pytest.raises(InputError, match="keeps no weights; make them again: relatum pretrain this"):
+        ledger.unpack(path, tmp_path / "runs")
+    ledger.keep_weights(run, path)
+    for name in (path, path.with_suffix(".safetensors")):
+        folder = ledger.unpack(name, tmp_path / "runs")
+        assert folder == tmp_path / "runs" / "entry"
+        assert (folder / "backbone.safetensors").read_bytes() == (run / "backbone.safetensors").read_bytes()
+        assert config.read_recipe(folder).seed == config.read_recipe(run).seed
+    (folder / "backbone.safetensors").write_bytes(b"others")
+    with pytest.raises(InputError, match="holds other weights"):
+        ledger.unpack(path, tmp_path / "runs")
+    (tmp_path / "bare.safetensors").write_bytes(b"w")
+    with pytest.raises(InputError, match="relatum import"):
+        ledger.unpack(tmp_path / "bare.safetensors", tmp_path / "runs")

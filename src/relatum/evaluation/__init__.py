@@ -18,6 +18,7 @@ from relatum.config import read_recipe
 from relatum.errors import InputError, RelatumError
 from relatum.evaluation.result import Result, make_result
 from relatum.files import file_safe
+from relatum.progress import Display
 from relatum.settings import build, table
 
 if TYPE_CHECKING:
@@ -142,8 +143,22 @@ def evaluate(
         details={**outcome.details, "backbone_unchanged": True},
         tag=task.tag,
     )
+    _mention_replaced(run, result, show=progress)
     result.save(run)
     return result
+
+
+def _mention_replaced(run: Path, result: Result, *, show: bool) -> None:
+    """Say when a result of other settings gives way: repeating one is nothing new."""
+    old = run / "evaluations" / f"{result.stem}.json"
+    try:
+        before = Result.load(old).settings if old.exists() else result.settings
+    except InputError:
+        return
+    changed = [key for key in result.settings if key in before and before[key] != result.settings[key]]
+    if changed and show:
+        words = ", ".join(f"{key} {before[key]} → {result.settings[key]}" for key in changed[:3])
+        Display().warn(f"{old.name} held a result of other settings ({words}) and is replaced; --tag keeps both.")
 
 
 def _settings(protocol: str, kind: type, values: Mapping[str, Any], epochs: int | None) -> Any:

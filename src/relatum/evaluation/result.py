@@ -52,6 +52,7 @@ class Result:
     seconds: float
     details: dict[str, Any] = field(default_factory=dict)
     tag: str = ""
+    path: Path | None = field(default=None, init=False, compare=False)  # where it was saved; not in the file
 
     @property
     def stem(self) -> str:
@@ -60,7 +61,7 @@ class Result:
 
     def document(self) -> dict[str, Any]:
         """The JSON document."""
-        return dataclasses.asdict(self)
+        return {key: value for key, value in dataclasses.asdict(self).items() if key != "path"}
 
     def sentence(self) -> str:
         """One line for people."""
@@ -75,6 +76,7 @@ class Result:
         """Write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json, whole or not at all."""
         path = Path(run) / "evaluations" / f"{self.stem}.json"
         write_json(path, self.document())
+        self.path = path
         return path
 
     @classmethod
@@ -82,7 +84,7 @@ class Result:
         """Read a result file; keys of later versions are ignored."""
         try:
             document = json.loads(Path(path).read_text("utf-8"))
-            known = {f.name for f in dataclasses.fields(cls)}
+            known = {f.name for f in dataclasses.fields(cls) if f.init}
             return cls(**{key: value for key, value in document.items() if key in known})
         except FileNotFoundError:
             raise InputError(f"no result at {path}.") from None

@@ -23,6 +23,7 @@ from relatum.files import write_json, write_text
 from relatum.paper.grid import Evaluation, Run
 
 CURVE_POINTS = 200
+_SMALL = 1_000_000  # bytes of weights that are kept beside an entry: Conv-4 has 100 kB, ResNet-32 1.9 MB
 
 # What decides the weights. Where and how fast a run was made, and how often it was saved or logged, does not.
 _DECISIVE = ("method", "preset", "seed", "init")
@@ -166,6 +167,14 @@ def write(folder: str | Path, entry: Mapping[str, Any]) -> Path:
     return path
 
 
+def keep_weights(run_dir: str | Path, path: Path) -> None:
+    """Keep a run's weights beside its entry if they are small, so that anyone can evaluate them again."""
+    weights = Path(run_dir) / "backbone.safetensors"
+    if weights.stat().st_size <= _SMALL:
+        shutil.copyfile(weights, path.with_suffix(".part"))
+        path.with_suffix(".part").replace(path.with_suffix(".safetensors"))
+
+
 def merge(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
     """An entry of weights that were kept, with results that were added since: training is the old entry's."""
     results = {(r.get("protocol"), r.get("dataset"), r.get("split"), r.get("tag", "")): r for r in old["evaluations"]}
@@ -185,3 +194,19 @@ def restore(entry: Entry, run_dir: str | Path) -> bool:
     shutil.copyfile(entry.backbone, run / ".backbone.part")
     (run / ".backbone.part").replace(run / "backbone.safetensors")
     return True
+
+
+def unpack(path: Path, into: Path = Path("runs")) -> Path:
+    """A run folder that can be evaluated, from an entry `NAME.json` or the weights `NAME.safetensors` beside it."""
+    document = read_json(path.with_suffix(".json"))
+    if document is None or not isinstance(document.get("recipe"), dict):
+        raise InputError(f"{path} is no run; `relatum import {path} --out RUN` makes one of weights.")
+    entry = Entry(path.with_suffix(".json"), document)
+    if entry.backbone is None:
+        made = next(iter(document.get("commands", ())), "its command")
+        raise InputError(f"{path} keeps no weights; make them again: {made}")
+    folder, kept = into / path.stem, into / path.stem / "backbone.safetensors"
+    if kept.exists() and kept.read_bytes() != entry.backbone.read_bytes():
+        raise InputError(f"{folder} holds other weights than {entry.backbone}; move it away first.")
+    restore(entry, folder)
+    return folder

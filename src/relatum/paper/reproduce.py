@@ -127,7 +127,9 @@ class _Job:
         if not spent:  # the weights came from the ledger
             for kept in self.results.entries_of(self.run):
                 entry = {**ledger.merge(kept.document, entry), "id": self.run.id}
-        ledger.write(self.results.out / "ledger", entry)
+        path = ledger.write(self.results.out / "ledger", entry)
+        if self.run.method != "random":  # a seed makes those again
+            ledger.keep_weights(self.results.run_dir(self.run), path)
 
     def _published(self, command: str) -> str:
         """A command as anyone can give it: without this machine's folders."""
