@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test test-slow lint types bench docs browser clean
+.PHONY: install demo test test-slow lint types bench docs results browser clean
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -40,6 +40,9 @@ bench: $(STAMP)
 
 docs: $(STAMP)
 	$(BIN)/python docs/build.py
+
+results: $(STAMP)
+	$(BIN)/python results/build.py
 
 clean:
 	rm -rf $(VENV) demo build dist

@@ -86,6 +86,7 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
     return {
         "table": sheet.table.name,
         "title": sheet.title,
+        "caption": sheet.table.caption,
         "head": sheet.table.head,
         "rows": [{"key": r.key, "title": r.title, "note": r.note, "bound": r.bound} for r in sheet.rows],
         "columns": [{"key": c.key, "title": c.title, "group": c.group, "kind": c.kind} for c in sheet.columns],
@@ -159,6 +160,7 @@ def to_markdown(rendered: Mapping[str, Any], folder: Path | None = None) -> str:
     parts = []
     for sheet in rendered["sheets"]:
         parts.append(f"### {sheet['title']}")
+        parts.append(sheet["caption"])
         pictures = all(c["kind"] == "picture" for c in sheet["cells"])
         legend = "" if pictures else "Each cell: ours, the paper's, and the difference; the best of a column in bold. "
         parts.append(legend + _note_of_states(sheet))

@@ -1,0 +1,117 @@
+"""`make results`: writes results/README.md from the ledger's entries and from results/notes.md.
+
+Tables are those of `relatum reproduce TABLE --render`; every section gives the command that prints it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from relatum.paper import claims, ledger, render
+from relatum.paper.grid import Scale
+from relatum.paper.plan import Request, plan
+from relatum.paper.results import Results
+
+HERE = Path(__file__).parent
+_CONV4: dict[str, Any] = {"datasets": ("cifar10",), "backbones": ("conv4",)}
+_RUN = ("random", "supervised", "deepcluster", "rotation", "deepinfomax", "simclr", "relational")
+# A table, the filters of its command, and whether to leave out methods of which the ledger holds no run.
+SECTIONS: tuple[tuple[str, Request], ...] = (
+    ("augmentations", Request(**_CONV4, methods=("relational",), scale=Scale(views=4))),
+    ("linear-evaluation", Request(**_CONV4, methods=_RUN, scale=Scale(views=4))),
+    ("domain-transfer", Request(**_CONV4, methods=_RUN, scale=Scale(views=4))),
+    ("linear-evaluation", Request(**_CONV4, methods=_RUN, seeds=(1,), scale=Scale(views=4, epochs=2))),
+    ("backbones-linear", Request(datasets=("cifar10",), methods=("random",))),
+)
+
+
+def command(name: str, request: Request) -> str:
+    """The words that print a table."""
+    words = [f"relatum reproduce {name} --render --ledger results"]
+    words += [
+        f"--{key} {','.join(found)}" for key in ("datasets", "backbones", "methods") if (found := getattr(request, key))
+    ]
+    words += [f"--seeds {','.join(map(str, request.seeds))}"] if request.seeds else []
+    words += [f"--views {request.scale.views}"] if request.scale.views else []
+    words += [f"--epochs {request.scale.epochs}"] if request.scale.epochs else []
+    return " ".join(words)
+
+
+def there(name: str, request: Request, results: Results) -> Request:
+    """The request without methods that have no figure at all yet: a page of results is not a page of gaps."""
+    methods = []
+    for method in request.methods:
+        cells = plan([name], Request(**{**vars(request), "methods": (method,)})).tables[0].cells
+        if any(results.result(e) is not None for c in cells for e in c.evaluations):
+            methods.append(method)
+    return Request(**{**vars(request), "methods": tuple(methods)})
+
+
+def sections(results: Results) -> Iterable[str]:
+    """Every table with its command."""
+    for name, wanted in SECTIONS:
+        request = there(name, wanted, results)
+        if request.methods:
+            rendered = render.document(plan([name], request).tables[0], results)
+            text = render.to_markdown({**rendered, "notes": []}, HERE).replace("### ", "## ", 1)
+            yield f"{text}\n```\n{command(name, request)}\n```\n"
+
+
+def runs(entries: Iterable[ledger.Entry]) -> str:
+    """One line per trained run: what it took and every figure that was measured on it."""
+    lines = [
+        "| Run | epochs | seed | minutes | linear CIFAR-10 | linear CIFAR-100 | retrieval top-10 | weights |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for entry in entries:
+        document = entry.document
+        recipe: Mapping[str, Any] = document["recipe"]
+        if entry.backbone is None and document["method"] != "random":
+            continue
+        views = f", K = {recipe['views']['number']}" if document["method"] in ("relational", "simclr") else ""
+        epochs = recipe["train"]["epochs"] if document["method"] != "random" else "-"
+        minutes = f"{document['seconds'] / 60:.1f}" if document["method"] != "random" else "-"
+        weights = (
+            f"[{entry.backbone.stat().st_size // 1000} kB]({entry.backbone.name})" if entry.backbone else "by seed"
+        )
+        cells = (
+            f"[{document['method']}{views}, {recipe['backbone']['name']}]({entry.path.name})",
+            *(epochs, document["seed"], minutes),
+            _figure(document, "linear", "cifar10", "classifier"),
+            _figure(document, "linear", "cifar100"),
+            _figure(document, "retrieval", "cifar10"),
+            weights,
+        )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _figure(document: Mapping[str, Any], protocol: str, dataset: str, other: str = "") -> str:
+    found = {r["protocol"]: r for r in document["evaluations"] if r["dataset"] == dataset and not r.get("tag")}
+    result = found.get(other) or found.get(protocol)
+    if result is None or result["accuracy"] is None:
+        return ""
+    note = (
+        " (validation)" if result["split"] == "val" else " (its own classifier)" if result["protocol"] == other else ""
+    )
+    return f"{result['accuracy']:.2f}{note}"
+
+
+def page() -> str:
+    """The whole of results/README.md."""
+    results = Results(HERE / "nowhere", [HERE])
+    notes = (HERE / "notes.md").read_text("utf-8")
+    judged = claims.document(results, Request(scale=Scale(views=4)))
+    judged["claims"] = [c for c in judged["claims"] if c["ours"]["verdict"] != claims.NOT_ENOUGH]
+    parts = [notes.strip() + "\n", *sections(results), "## Every run\n", runs(results.entries)]
+    if judged["claims"]:
+        parts += [render.to_markdown(judged).replace("### ", "## ", 1)]
+    parts += [f"- {render.STD_NOTE}\n- {render.RANK_NOTE}\n"]
+    return "\n".join(parts).replace(str(HERE) + os.sep, "")
+
+
+if __name__ == "__main__":
+    (HERE / "README.md").write_text(page(), "utf-8")

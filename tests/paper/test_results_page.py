@@ -1,0 +1,51 @@
+"""The committed ledger: its page is what the entries say, and its commands are ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from relatum.paper import ledger
+
+HERE = Path(__file__).parents[2] / "results"
+ENTRIES = ledger.read(HERE)
+
+
+@pytest.fixture(scope="module")
+def build() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results_build", HERE / "build.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_what_the_entries_say(build: ModuleType) -> None:
+    assert (HERE / "README.md").read_text("utf-8") == build.page(), "run `make results`"
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.path.stem)
+def test_an_entry_can_be_repeated(entry: ledger.Entry) -> None:
+    document = entry.document
+    first = shlex.split(document["commands"][0])
+    assert first[:2] == ["relatum", "pretrain"]
+    assert first[first.index("--out") + 1] == f"runs/{entry.path.stem}"
+    assert document["commit"]
+    assert document["evaluations"]
+    assert all(r["pretrain"]["status"] == "finished" for r in document["evaluations"])
+    if document["method"] != "random":
+        assert document["curve"][-1]["epoch"] == document["recipe"]["train"]["epochs"]
+        assert entry.backbone is not None or document["recipe"]["backbone"]["name"] != "conv4"
+
+
+def test_no_folder_of_a_machine_is_in_the_ledger() -> None:
+    for path in HERE.glob("*.json"):
+        words = path.read_text("utf-8")
+        assert "/work/" not in words
+        assert "/home/" not in words
+        assert "/tmp/" not in words
