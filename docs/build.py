@@ -12,7 +12,7 @@ from relatum import config, registry
 
 HERE = Path(__file__).parent
 COMMANDS = (
-    *("demo", "list", "data get", "data info", "pretrain", "evaluate", "embed", "search"),
+    *("demo", "list", "data get", "data info", "data shard", "pretrain", "evaluate", "embed", "search"),
     *("report", "reproduce", "bench", "export", "import"),
 )
 

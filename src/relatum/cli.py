@@ -26,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Get or look at datasets.", no_args_is_help=True)
+data_app = typer.Typer(help="Get, look at or pack datasets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 DataArgument = Annotated[
@@ -95,6 +95,19 @@ def data_info(data: DataArgument, root: Root = None, json: Json = False) -> None
 
     found = info(data, root=root)
     print(jsonlib.dumps(found, indent=2, default=str) if json else _lines(found))
+
+
+@data_app.command("shard")
+def data_shard(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="a folder of images")],
+    out: Annotated[Path, typer.Option(help="a new folder for the shards")],
+    size: Annotated[int, typer.Option(metavar="MB", min=1, help="megabytes of a shard")] = 256,
+) -> None:
+    """Pack a folder of images into tar files, which can take the folder's place wherever DATA is asked for."""
+    from relatum.data.folder import shard
+
+    for path in shard(folder, out, size * 2**20):
+        print(path)
 
 
 @app.command()

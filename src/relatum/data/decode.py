@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import stat
 from functools import lru_cache
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from PIL import Image, UnidentifiedImageError
 # Formats that Pillow names but does not decode by itself: EPS starts Ghostscript, WMF needs Windows, the rest are
 # stubs for plug-ins. None of them may be opened here: reading a picture never starts another program.
 _NOT_READ = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG"}
+Source = Path | BytesIO  # a file, or its bytes
 _WHITE = (255, 255, 255)
 _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  # EXIF orientation 2 to 8
 
@@ -37,28 +39,35 @@ def extensions() -> frozenset[str]:
     return frozenset(ending for ending, name in Image.registered_extensions().items() if name in read)
 
 
-def image_size(path: Path) -> tuple[int, int] | None:
+def image_size(source: Source) -> tuple[int, int] | None:
     """Width and height from a file's header, or None where it cannot be read."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            return None
-        with Image.open(path, formats=formats()) as image:
+        _check(source)
+        with Image.open(source, formats=formats()) as image:
             return image.size
     except Exception:  # decode() will say why
         return None
 
 
-def decode(path: Path, side: int) -> NDArray[np.uint8]:
+def decode(source: Source, side: int) -> NDArray[np.uint8]:
     """The picture in a file as (side, side, 3) uint8; raises whatever Pillow raises on a file that it cannot read."""
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
-        raise IsADirectoryError if stat.S_ISDIR(status.st_mode) else OSError("not a regular file")
-    if not status.st_size:
-        raise OSError("the file is empty")
-    with Image.open(path, formats=formats()) as image:
+    _check(source)
+    with Image.open(source, formats=formats()) as image:
         image.draft(None, (2 * side, 2 * side))  # twice the side: the rest is reduced with antialiasing
         small = _square(_plain(image), side)
         return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
+
+
+def _check(source: Source) -> None:
+    if isinstance(source, Path):
+        status = source.stat()
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+            raise IsADirectoryError if stat.S_ISDIR(status.st_mode) else OSError("not a regular file")
+        size = status.st_size
+    else:
+        size = len(source.getbuffer())
+    if not size:
+        raise OSError("the file is empty")
 
 
 def reason(error: BaseException) -> str:

@@ -12,7 +12,7 @@ import os
 import time
 import warnings
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.data import cache
-from relatum.data.decode import decode, reason
+from relatum.data.decode import Source, decode, reason
 from relatum.data.imageset import RGB, Skipped
 from relatum.data.progress import Bar
 
@@ -31,6 +31,7 @@ _SLOW = 0.0005  # seconds per file from which threads help
 _PROBE = 4  # files that are timed first
 _CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
 
+Read = Callable[[str], Source]
 Stamp = tuple[int, int, int]  # what changes when a file does: size, time of its content, time of its record
 
 
@@ -52,7 +53,9 @@ class Decoded:
     std: RGB
 
 
-def decode_files(root: Path, files: Sequence[str], side: int, stamps: Sequence[Stamp]) -> Decoded:
+def decode_files(
+    root: Path, files: Sequence[str], side: int, stamps: Sequence[Stamp], read: Read | None = None
+) -> Decoded:
     """Decode files into the cache, or find them there.
 
     Args:
@@ -60,6 +63,7 @@ def decode_files(root: Path, files: Sequence[str], side: int, stamps: Sequence[S
         files: relative paths, in the order wanted.
         side: of the square pictures.
         stamps: of the files, from the scan that found them.
+        read: gives a file, or its bytes, by its relative path; the file under `root` by default.
     """
     place = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
     digest = hashlib.sha256()
@@ -69,7 +73,7 @@ def decode_files(root: Path, files: Sequence[str], side: int, stamps: Sequence[S
     entry = cache.entry(
         "folders",
         prefix + digest.hexdigest()[:24],
-        lambda work: _build(work, root, files, side),
+        lambda work: _build(work, root.name or str(root), read or root.joinpath, files, side),
         valid=_valid,
         replaces=prefix,
     )
@@ -93,12 +97,12 @@ def _valid(entry: Path) -> bool:
         return False
 
 
-def _build(work: Path, root: Path, files: Sequence[str], side: int) -> None:
+def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -> None:
     skipped: list[tuple[int, str]] = []
     count, total, squares = 0, np.zeros(3, np.float64), np.zeros(3, np.float64)
-    with (work / "images.npy").open("wb") as out, Bar(f"decoding {root.name or root}", len(files)) as bar:
+    with (work / "images.npy").open("wb") as out, Bar(f"decoding {name}", len(files)) as bar:
         start = _header(out, len(files), side)
-        for images, failed in _chunks(root, files, side):
+        for images, failed in _chunks(read, files, side):
             out.write(images.data)
             rows = images.reshape(-1, 3 * side)
             total += _sum(rows)
@@ -142,29 +146,29 @@ def _header(out: IO[bytes], count: int, side: int) -> int:
 
 
 def _decode_chunk(
-    root: Path, files: Sequence[str], first: int, side: int
+    read: Read, files: Sequence[str], first: int, side: int
 ) -> tuple[NDArray[np.uint8], list[tuple[int, str]]]:
     images, failed = [], []
     for number, file in enumerate(files, first):
         try:
-            images.append(decode(root / file, side))
+            images.append(decode(read(file), side))
         except Exception as error:  # a broken file may raise anything at all inside Pillow
             failed.append((number, reason(error)))
     return np.stack(images) if images else np.empty((0, side, side, 3), np.uint8), failed
 
 
-def _chunks(root: Path, files: Sequence[str], side: int) -> Iterator[tuple[NDArray[np.uint8], list[tuple[int, str]]]]:
+def _chunks(read: Read, files: Sequence[str], side: int) -> Iterator[tuple[NDArray[np.uint8], list[tuple[int, str]]]]:
     """Chunks of decoded files in order; a few are decoded ahead, so memory stays small whatever the folder."""
     ahead: deque[Future[Any]] = deque()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's remarks on odd files; what matters is listed as skipped
         began = time.perf_counter()
-        yield _decode_chunk(root, files[:_PROBE], 0, side)
+        yield _decode_chunk(read, files[:_PROBE], 0, side)
         workers = _workers((time.perf_counter() - began) / len(files[:_PROBE]))
         pool = ThreadPoolExecutor(workers)
         try:
             for first in range(_PROBE, len(files), _CHUNK):
-                ahead.append(pool.submit(_decode_chunk, root, files[first : first + _CHUNK], first, side))
+                ahead.append(pool.submit(_decode_chunk, read, files[first : first + _CHUNK], first, side))
                 if len(ahead) > 4 * workers:
                     yield ahead.popleft().result()
             while ahead:

@@ -9,6 +9,8 @@ numbered in the order of their names. Otherwise the images are unlabelled.
 Splits: where the sub-folders that hold images are `train` and at least one of `test`, `val` and `unlabeled` and
 nothing else, each is a split of its own, to which the rule for labels applies in turn; side, mean and standard
 deviation are those of `train`, and so are the classes. Any other folder is all `train`.
+
+A tar file of images, or a folder of tar files and no images (`shards`), is read as the folder that was packed.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.data.decode import extensions, image_size
-from relatum.data.decoded import Decoded, Stamp, decode_files
+from relatum.data import shards
+from relatum.data.decode import Source, extensions, image_size
+from relatum.data.decoded import Decoded, Read, Stamp, decode_files
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 
@@ -47,17 +50,27 @@ class Listing:
     files: list[str]
     stamps: list[Stamp]
     skipped: list[Skipped]
+    source: Read | None = None  # where the files are not files: by relative path from the folder that was scanned
+
+    def read(self, file: str) -> Source:
+        """A file, or its bytes."""
+        return self.root / file if self.source is None else self.source(file)
 
     def under(self, sub: str) -> Listing:
         """The part in a sub-folder, relative to it."""
         head = sub + os.sep
         rows = [(f.removeprefix(head), s) for f, s in zip(self.files, self.stamps, strict=True) if f.startswith(head)]
         skipped = [Skipped(s.path.removeprefix(head), s.reason) for s in self.skipped if s.path.startswith(head)]
-        return Listing(self.root / sub, [f for f, _ in rows], [s for _, s in rows], skipped)
+        whole = self.source
+        source = None if whole is None else lambda file: whole(head + file)
+        return Listing(self.root / sub, [f for f, _ in rows], [s for _, s in rows], skipped, source)
 
 
 def scan(root: Path) -> Listing:
-    """List the image files under a folder."""
+    """List the image files under a folder, or in its shards."""
+    if (packed := shards.find(root)) is not None:
+        index = shards.Index(packed)
+        return Listing(root, index.files, index.stamps, index.skipped, index.read)
     found: dict[str, Stamp] = {}
     skipped: list[Skipped] = []
     _check(root)
@@ -159,7 +172,7 @@ def splits(listing: Listing) -> dict[str, Listing]:
 def _decoded(part: Listing, side: int | None) -> Decoded:
     decoded = None
     if part.files:
-        decoded = decode_files(part.root, part.files, side or _side(part), part.stamps)
+        decoded = decode_files(part.root, part.files, side or _side(part), part.stamps, part.read)
     if decoded is None or not decoded.kept:
         skipped = (*part.skipped, *(decoded.skipped if decoded else ()))
         detail = (
@@ -176,7 +189,7 @@ def _side(part: Listing) -> int:
     step = max(1, len(part.files) // _SAMPLE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's remarks on odd files
-        sizes = [image_size(part.root / file) for file in part.files[::step]]
+        sizes = [image_size(part.read(file)) for file in part.files[::step]]
     shorter = [min(size) for size in sizes if size is not None]
     median = float(np.median(shorter)) if shorter else _LEAST
     return int(np.clip(round(median / _STEP) * _STEP, _LEAST, _MOST))
@@ -206,3 +219,11 @@ def _checked(classes: tuple[str, ...], files: Sequence[str], root: Path) -> tupl
 def _labels(files: Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]:
     number = {name: i for i, name in enumerate(classes)}
     return np.array([number[os.path.dirname(file)] for file in files], np.int64)  # noqa: PTH120
+
+
+def shard(path: Path, out: Path, size: int | None = None) -> list[Path]:
+    """Pack a folder of images into shards, which can then take the folder's place; gives the files written."""
+    listing = scan(path)
+    if not listing.files:
+        raise InputError(f"{path} holds no images to pack.")
+    return shards.write(listing.files, listing.read, out, **({} if size is None else {"size": size}))

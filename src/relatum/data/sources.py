@@ -136,7 +136,7 @@ def _check_split(name: str, split: str) -> None:
 def _folder(data: str | Path) -> Path:
     path = Path(data).expanduser()
     try:
-        if path.is_dir():
+        if path.is_dir() or (path.suffix == ".tar" and path.is_file()):
             return path
         exists = path.exists()
     except OSError as error:

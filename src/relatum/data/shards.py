@@ -1,0 +1,163 @@
+"""Shards: images packed in tar files, as webdataset does, for file systems that dislike millions of small files.
+
+Nothing is unpacked: the members' places are listed once, and pictures are read from there. A member's name is its path
+in the folder that was packed. Beside a picture may lie a member `NAME.cls` with its class as a number; pictures that
+all have one are taken to lie in a folder of that number.
+"""
+
+from __future__ import annotations
+
+import os
+import tarfile
+import weakref
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+
+from relatum.data.decode import extensions
+from relatum.data.imageset import Skipped
+from relatum.data.progress import Bar
+from relatum.errors import InputError
+
+_SHARD_BYTES = 256 * 2**20  # of a shard that `write` makes
+
+
+def find(path: Path) -> list[Path] | None:
+    """The shards at a path: a tar file, or the tar files of a folder that holds nothing else to see; None elsewhere."""
+    if path.is_file():
+        return [path] if path.suffix == ".tar" else None
+    try:
+        entries = sorted(e for e in path.iterdir() if not e.name.startswith("."))
+    except OSError:
+        return None
+    tars = [e for e in entries if e.suffix == ".tar" and e.is_file()]
+    plain = any(e.is_dir() or e.suffix.lower() in extensions() for e in entries)
+    return tars if tars and not plain else None
+
+
+class Index:
+    """Where every picture lies in a list of shards.
+
+    Args:
+        paths: the tar files, in order.
+
+    Attributes:
+        files: names of the pictures, in order.
+        stamps: size, time of the shard, and place in it: what changes when a picture does.
+        skipped: what could not be listed.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._handles: list[int] = []
+        weakref.finalize(self, _close, self._handles)
+        self._places: dict[str, tuple[int, int, int]] = {}  # name: number of the shard, start, size
+        self.skipped: list[Skipped] = []
+        classes: dict[str, int] = {}
+        times = []
+        with Bar("listing shards", sum(p.stat().st_size for p in paths), bytes=True) as bar:
+            for number, path in enumerate(paths):
+                times.append(path.stat().st_mtime_ns)
+                self._list(number, path, classes)
+                bar.advance(path.stat().st_size)
+        names = {name: name for name in self._places}
+        if names and all(os.path.splitext(name)[0] in classes for name in names):  # noqa: PTH122
+            width = len(str(max(classes.values())))
+            for name in names:
+                key = os.path.splitext(name)[0]  # noqa: PTH122
+                names[name] = os.path.join(f"{classes[key]:0{width}d}", name.replace(os.sep, "_"))  # noqa: PTH118
+        self._places = {names[name]: place for name, place in self._places.items()}
+        self.files = sorted(self._places)
+        places = [self._places[file] for file in self.files]
+        self.stamps = [(size, times[number], start) for number, start, size in places]
+
+    def _list(self, number: int, path: Path, classes: dict[str, int]) -> None:
+        endings = extensions()
+        try:
+            self._handles.append(os.open(path, os.O_RDONLY))
+            with tarfile.open(path, "r:") as tar:
+                for member in tar:
+                    name = os.path.normpath(member.name)
+                    base, ending = os.path.splitext(name)  # noqa: PTH122
+                    if os.path.basename(name).startswith("."):  # noqa: PTH119
+                        continue
+                    if ending.lower() in endings and not member.isreg():
+                        self.skipped.append(Skipped(name, "not a regular file"))
+                    elif ending.lower() in endings and name in self._places:
+                        self.skipped.append(Skipped(name, f"is in two shards; the one in {path.name} is left out"))
+                    elif ending.lower() in endings:
+                        self._places[name] = (number, member.offset_data, member.size)
+                    elif ending == ".cls" and member.isreg() and member.size < 20:
+                        classes |= _class(base, self._bytes(number, member.offset_data, member.size))
+                # `tar` stops without a word where a file ends early; a whole one ends with blocks of zeros.
+                if os.pread(self._handles[number], 512, tar.offset) != bytes(512):
+                    self.skipped.append(Skipped(path.name, "the shard ends early: what was behind is lost"))
+        except tarfile.TarError as error:
+            self.skipped.append(Skipped(path.name, f"not a whole tar file ({error})"))
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+
+    def read(self, file: str) -> BytesIO:
+        """The bytes of a picture."""
+        return BytesIO(self._bytes(*self._places[file]))
+
+    def _bytes(self, number: int, start: int, size: int) -> bytes:
+        content = os.pread(self._handles[number], size, start)  # by place: threads share the open file
+        if len(content) < size:
+            raise OSError("the shard ends in the middle of it")
+        return content
+
+
+def _close(handles: list[int]) -> None:
+    for handle in handles:
+        os.close(handle)
+
+
+def _class(name: str, content: bytes) -> dict[str, int]:
+    try:
+        value = int(content)
+    except ValueError:
+        return {}
+    return {name: value} if value >= 0 else {}
+
+
+def write(
+    files: Sequence[str], read: Callable[[str], Path | BytesIO], out: Path, size: int = _SHARD_BYTES
+) -> list[Path]:
+    """Pack pictures into `OUT/NNNNNN.tar`, each of about `size` bytes; same files, same bytes.
+
+    Args:
+        files: names, in the order wanted.
+        read: gives a picture's file, or its bytes, by its name.
+        out: a folder that does not exist yet, or is empty.
+        size: the bytes from which the next shard is begun.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is not an empty folder: choose another --out, or empty it.")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}.") from None
+    written: list[Path] = []
+    part: tarfile.TarFile | None = None
+    with Bar("packing", len(files)) as bar:
+        for file in files:
+            if part is None:  # a shard has its name when it is whole
+                part = tarfile.open(out / f"{len(written):06d}.tar.part", "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+            source = read(file)
+            content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
+            member = tarfile.TarInfo(file.replace(os.sep, "/"))
+            member.size = len(content)
+            part.addfile(member, BytesIO(content))
+            if part.offset >= size:
+                written.append(_finish(part))
+                part = None
+            bar.advance(1)
+    if part is not None:
+        written.append(_finish(part))
+    return written
+
+
+def _finish(part: tarfile.TarFile) -> Path:
+    part.close()
+    path = Path(str(part.name))
+    return path.replace(path.with_suffix(""))

@@ -1,0 +1,141 @@
+"""Images packed in tar files."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import relatum.data
+from relatum.data import folder
+from relatum.errors import InputError
+
+
+@pytest.fixture
+def photos(tmp_path: Path, picture: Callable[..., Path]) -> Path:
+    for split in ("train", "test"):
+        for name in ("cat", "dög"):
+            for i in range(5):
+                picture(tmp_path / "photos" / split / name / f"{i}.png", seed=i + len(split) + len(name))
+    (tmp_path / "photos" / "train" / "cat" / "broken.jpg").write_bytes(b"no picture")
+    return tmp_path / "photos"
+
+
+def tar(path: Path, members: dict[str, bytes]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as file:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            file.addfile(member, io.BytesIO(content))
+    return path
+
+
+def png(shade: int) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (32, 32), (shade, shade, shade)).save(out, "PNG")
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_shards_take_the_place_of_the_folder(photos: Path, tmp_path: Path, split: str) -> None:
+    written = folder.shard(photos, tmp_path / "shards", size=20_000)
+    assert len(written) > 1
+    assert [p.name for p in written] == [f"{i:06d}.tar" for i in range(len(written))]
+    plain, packed = (relatum.data.load(p, split) for p in (photos, tmp_path / "shards"))
+    assert np.array_equal(plain.images, packed.images)
+    assert plain.labels is not None
+    assert packed.labels is not None
+    assert plain.labels.tolist() == packed.labels.tolist()
+    assert (plain.classes, plain.files, plain.mean, plain.std) == (
+        packed.classes,
+        packed.files,
+        packed.mean,
+        packed.std,
+    )
+    assert [(s.path, s.reason) for s in plain.skipped] == [(s.path, s.reason) for s in packed.skipped]
+
+
+def test_same_folder_same_bytes(photos: Path, tmp_path: Path) -> None:
+    first, second = (folder.shard(photos, tmp_path / name) for name in ("one", "two"))
+    assert [p.read_bytes() for p in first] == [p.read_bytes() for p in second]
+
+
+def test_a_single_tar_file_will_do(tmp_path: Path) -> None:
+    path = tar(tmp_path / "all.tar", {"a/1.png": png(10), "b/2.png": png(20), "notes.txt": b"hello"})
+    images = relatum.data.load(path)
+    assert images.files == ["a/1.png", "b/2.png"]
+    assert images.classes == ("a", "b")
+    assert images.images[:, 0, 0, 0].tolist() == [10, 20]
+
+
+def test_classes_beside_the_pictures_as_webdataset_has_them(tmp_path: Path) -> None:
+    members = {}
+    for i in range(12):
+        members |= {f"{i:04d}.png": png(10 * i), f"{i:04d}.cls": b"%d" % (11 - i)}
+    tar(tmp_path / "wds" / "x-000000.tar", members)
+    images = relatum.data.load(tmp_path / "wds")
+    assert images.classes == tuple(f"{i:02d}" for i in range(12))
+    assert images.labels is not None
+    assert [11 - int(p) // 10 for p in images.images[:, 0, 0, 0]] == images.labels.tolist()
+
+
+def test_pictures_beside_a_tar_file_are_a_folder_as_ever(tmp_path: Path, picture: Callable[..., Path]) -> None:
+    picture(tmp_path / "mixed" / "1.png")
+    tar(tmp_path / "mixed" / "backup.tar", {"2.png": png(1)})
+    assert relatum.data.load(tmp_path / "mixed").files == ["1.png"]
+
+
+def test_a_shard_that_was_cut_off_loses_only_what_is_gone(tmp_path: Path) -> None:
+    path = tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(20)})
+    path.write_bytes(path.read_bytes()[:8300])
+    images = relatum.data.load(tmp_path / "s")
+    assert 0 < len(images) < 20
+    assert images.skipped
+    with pytest.raises(InputError, match="--strict"):
+        relatum.data.load(tmp_path / "s", strict=True)
+
+
+def test_odd_members_are_listed_and_nothing_is_unpacked(tmp_path: Path) -> None:
+    place = tmp_path / "s" / "0.tar"
+    place.parent.mkdir()
+    with tarfile.open(place, "w") as file:
+        for name in ("../../evil.png", "good.png"):
+            member = tarfile.TarInfo(name)
+            member.size = len(png(3))
+            file.addfile(member, io.BytesIO(png(3)))
+        link = tarfile.TarInfo("link.png")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        file.addfile(link)
+    tar(tmp_path / "s" / "1.tar", {"good.png": png(9)})
+    images = relatum.data.load(tmp_path / "s")
+    assert len(images) == 2
+    assert {s.reason for s in images.skipped} == {
+        "not a regular file",
+        "is in two shards; the one in 1.tar is left out",
+    }
+    assert not list(tmp_path.rglob("evil.png"))
+
+
+def test_a_changed_shard_is_read_again(tmp_path: Path) -> None:
+    tar(tmp_path / "s" / "0.tar", {"1.png": png(5)})
+    assert relatum.data.load(tmp_path / "s").images[0, 0, 0, 0] == 5
+    tar(tmp_path / "s" / "0.tar", {"1.png": png(6)})
+    assert relatum.data.load(tmp_path / "s").images[0, 0, 0, 0] == 6
+
+
+def test_mistakes_are_said(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not an empty folder"):
+        folder.shard(photos, photos)
+    (tmp_path / "none").mkdir()
+    with pytest.raises(InputError, match="no images to pack"):
+        folder.shard(tmp_path / "none", tmp_path / "out")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "0.tar").write_bytes(b"this is no tar file" * 100)
+    with pytest.raises(InputError, match="no image that can be read"):
+        relatum.data.load(tmp_path / "bad")
