@@ -339,6 +339,31 @@ def test_an_own_side_and_normalisation_hold_everywhere(pictures: Path, tmp_path:
     assert (info["side"], info["mean"]) == (40, [0.1, 0.2, 0.3])
 
 
+def test_a_supervised_run_is_scored_on_images_as_it_was_trained_on(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from shutil import copytree
+
+    from relatum import training
+
+    for split in ("train", "test"):
+        copytree(pictures, tmp_path / "data" / split)
+    seen: list[tuple[int, tuple[float, ...]]] = []
+    original = training.clean_features
+
+    def watch(backbone: torch.nn.Module, images: Any) -> torch.Tensor:
+        seen.append((images.side, tuple(images.mean)))
+        return original(backbone, images)
+
+    monkeypatch.setattr(training, "clean_features", watch)
+    flags = {**FLAGS, "epochs": 1, "method": "supervised", "views": 1, "knn_every": 1}
+    settings = {"data.mean": "0.1,0.2,0.3"}
+    run = relatum.pretrain(tmp_path / "data", out=tmp_path / "run", side=40, set=settings, **flags)
+    assert (run.path / "evaluations" / "classifier-data-test.json").exists()
+    assert len(seen) == 3  # kNN: bank and queries; the classifier's test set
+    assert set(seen) == {(40, (0.1, 0.2, 0.3))}
+
+
 def test_resume_needs_no_more_than_the_folder(whole: api.Run, tmp_path: Path) -> None:
     from shutil import copytree
 

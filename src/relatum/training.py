@@ -265,7 +265,7 @@ def _monitor(prepared: Prepared, root: Any) -> Callable[[nn.Module], Mapping[str
     recipe, bank = prepared.recipe, prepared.images
     if not recipe.log.knn_every:
         return None
-    queries = prepared.validation if prepared.validation is not None else data.load(recipe.data.name, "test", root=root)
+    queries = prepared.validation if prepared.validation is not None else _test_split(recipe, root)
     votes, truth = bank.labels, queries.labels
     if votes is None or truth is None:
         raise InputError(f"--knn-every needs labels to vote with, and {recipe.data.name} has none.")
@@ -277,6 +277,12 @@ def _monitor(prepared: Prepared, root: Any) -> Callable[[nn.Module], Mapping[str
     return look
 
 
+def _test_split(recipe: config.Recipe, root: Any) -> ImageSet:
+    """The test images at the side and with the normalisation of the run."""
+    known = recipe.data
+    return data.load(known.name, "test", root=root, side=known.side, mean=known.mean, std=known.std)
+
+
 def _score_classifier(run: Path, objective: Objective, prepared: Prepared, root: Any) -> None:
     """The score of an objective with a classifier of its own (supervised), on the held-out part or the test split."""
     predict = getattr(objective, "predict", None)
@@ -286,7 +292,7 @@ def _score_classifier(run: Path, objective: Objective, prepared: Prepared, root:
     test, split = prepared.validation, "val"
     if test is None:
         try:
-            test, split = data.load(recipe.data.name, "test", root=root), "test"
+            test, split = _test_split(recipe, root), "test"
         except InputError:
             return  # a folder without a test split has nothing to be scored on
     with torch.no_grad():

@@ -268,3 +268,28 @@ def test_a_result_of_other_settings_does_not_vanish_without_a_word(
         assert bool(words) == ("--tag" in said)
     assert result.path == run / "evaluations" / "linear-toy-test.json"
     assert "path" not in json.loads(result.path.read_text())
+
+
+@pytest.mark.parametrize("name", ["toy", "other"])
+def test_images_are_seen_as_in_pretraining_and_the_result_says_how(
+    make_images: Images, world: World, make_run: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """A run at another side and with its own statistics: its dataset is evaluated so; another keeps its own."""
+    asked: list[dict[str, object]] = []
+    load = evaluation.task.sources.load
+
+    def watch(data: str, split: str = "train", **options: object) -> ImageSet:
+        asked.append({key: options.get(key) for key in ("side", "mean", "std")})
+        return load(data, split, **options)
+
+    monkeypatch.setattr(evaluation.task.sources, "load", watch)
+    monkeypatch.setitem(registry.DATASETS, "toy", registry.DATASETS["shapes"])
+    monkeypatch.setitem(registry.DATASETS, "other", registry.DATASETS["shapes"])
+    for split in ("train", "test"):
+        world["other", split] = make_images(40, split=split, name="other")
+    run = make_run(**{"data.side": 16, "data.mean": (0.1, 0.2, 0.3), "data.std": (0.4, 0.5, 0.6)})
+    result = evaluate("knn", run, data=name)
+    own = {"side": 16, "mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    assert asked == [own if name == "toy" else dict.fromkeys(own)] * 2
+    assert {"side", "mean", "std"} <= result.settings.keys()
+    assert {"lr", "optimizer", "schedule", "policy", "precision"} <= result.pretrain.keys()

@@ -129,6 +129,7 @@ def evaluate(
     if state_hash(backbone) != before:  # frozen means frozen; a backbone of the user's own may do anything in eval mode
         raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
     facts = {"seed": task.seed, "split": task.test.split, "val_fraction": task.fraction, **outcome.protocol}
+    facts |= {"side": task.test.side, "mean": list(task.test.mean), "std": list(task.test.std)}
     result = make_result(
         run,
         recipe,

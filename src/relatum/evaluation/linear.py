@@ -25,6 +25,7 @@ from relatum.evaluation.task import OFFLINE, Outcome, Task
 from relatum.progress import bar
 from relatum.settings import setting
 
+_MAX_ITER = 500  # of scikit-learn's solver
 _SMALL = 10_000_000  # multiplications of a step below which threads cost more than they give
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float32]
@@ -138,7 +139,7 @@ def fit(
     return model
 
 
-def logistic(x: Floats, y: Labels, test_x: Floats, *, max_iter: int = 500) -> tuple[Labels, dict[str, Any]]:
+def logistic(x: Floats, y: Labels, test_x: Floats, *, max_iter: int = _MAX_ITER) -> tuple[Labels, dict[str, Any]]:
     """Predictions of scikit-learn's multinomial logistic regression on the same features, for comparison.
 
     Features are standardised for its solver's sake, and there is no penalty: a linear classifier close to its optimum.
@@ -176,10 +177,11 @@ def run(task: Task) -> Outcome:
     if chosen.solver == "logistic":
         predicted, details = logistic(x, y, test_x)
         how = {
-            "optimizer": "lbfgs (scikit-learn)",
-            "reported": "optimum",
+            "optimizer": "lbfgs (scikit-learn), no penalty",
+            "max_iter": _MAX_ITER,
+            "reported": "optimum" if details["converged"] else "last iteration: not converged",
             "feature_scaling": "standardised",
-            "epochs": None,
+            **dict.fromkeys(("epochs", "lr", "batch_size")),  # Adam's
         }
     else:
         model = fit(

@@ -159,6 +159,9 @@ def pretrain_record(recipe: Recipe, status: Mapping[str, Any]) -> dict[str, Any]
         "val_fraction": recipe.data.val_fraction,
         "init": recipe.init,
         "objective": table(recipe.objective),
+        "policy": recipe.views.policy,
+        "precision": recipe.run.precision,
+        **{key: value for key, value in table(recipe.train).items() if key not in ("epochs", "batch_size")},
     }
     for key in ("status", "steps", "images", "version", "commit"):
         if key in status:

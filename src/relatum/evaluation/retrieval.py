@@ -141,7 +141,7 @@ def run(task: Task) -> Outcome:
             made.append(found)
     facts["n_queries"] = len(draws[0])
     details = _details(task, made)
-    return Outcome(details["top10"], details, facts, n_train=trained)
+    return Outcome(details["top10"], details, facts, n_train=trained, n_test=len(draws[0]))
 
 
 def _details(task: Task, made: list[Retrieved]) -> dict[str, Any]:

@@ -138,8 +138,11 @@ class Task:
         return images
 
     def _load(self, name: str, split: str) -> ImageSet:
-        side = None if name in registry.DATASETS else self.recipe.data.side
-        return sources.load(name, split, root=self.root, side=side)
+        """What the run was trained on, and folders, as the backbone knows images; other datasets as they are."""
+        if name in registry.DATASETS and not self._same_images:
+            return sources.load(name, split, root=self.root)
+        known = self.recipe.data
+        return sources.load(name, split, root=self.root, side=known.side, mean=known.mean, std=known.std)
 
     def _test_split(self) -> ImageSet:
         try:
