@@ -66,3 +66,31 @@ def test_a_bar_appears_only_when_something_takes_long(monkeypatch: pytest.Monkey
         advance(2, "halfway")
         advance()
     assert "slow" in text.getvalue()
+
+
+@pytest.mark.parametrize(("bytes_", "amount"), [(False, "3000/3000"), (True, "3.0/3.0 kB")])
+def test_a_bar_goes_on_where_it_was_and_counts_bytes(
+    monkeypatch: pytest.MonkeyPatch, bytes_: bool, amount: str
+) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr(progress, "Console", lambda **options: Console(file=text, force_terminal=True, width=120))
+    with progress.bar("decoding [red]odd[/red]", 3000, start=1000, bytes=bytes_, patience=-1) as advance:
+        advance(500)
+        advance(1500)
+    assert "decoding [red]odd[/red]" in text.getvalue()
+    assert amount in text.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("total", "bytes_", "line"),
+    [(3000, False, "1,500 of 3,000, about 1 s left"), (3000, True, "1.5 kB of 3.0 kB"), (None, True, "x: 1.5 kB")],
+)
+def test_without_a_terminal_a_line_says_how_far_it_is(
+    monkeypatch: pytest.MonkeyPatch, total: int | None, bytes_: bool, line: str
+) -> None:
+    text = io.StringIO()
+    monkeypatch.setattr(progress, "Console", lambda **options: Console(file=text, width=120))
+    monkeypatch.setattr(progress, "_LINE_SECONDS", -1.0)
+    with progress.bar("x", total, start=1000, bytes=bytes_) as advance:
+        advance(500)
+    assert line in text.getvalue()

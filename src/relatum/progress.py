@@ -8,9 +8,19 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
+PATIENCE = 2.0  # seconds before a bar appears
 _LINE_SECONDS = 30.0  # without a terminal a line now and then takes the bar's place
 _MEASURED_SECONDS = 3.0  # what the first estimate of the whole is based on
 
@@ -95,22 +105,27 @@ class Display:
 
 
 @contextmanager
-def bar(text: str, total: int, *, show: bool = True, patience: float = 2.0) -> Iterator[Callable[..., None]]:
+def bar(
+    text: str, total: int | None, *, start: int = 0, bytes: bool = False, show: bool = True, patience: float = PATIENCE
+) -> Iterator[Callable[..., None]]:
     """Yield `advance(steps=1, note="")`; a bar after `patience` seconds, or without a terminal a line now and then.
 
     Args:
         text: what is going on.
-        total: the number of steps.
+        total: the number of steps; None where it is not known.
+        start: steps that were done before.
+        bytes: whether steps are bytes.
         show: False for none at all.
         patience: seconds before the bar appears: what is done sooner needs none.
     """
     console = Console(stderr=True, quiet=not show)
-    left, note = TextColumn("left"), TextColumn("{task.fields[note]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), left, TimeRemainingColumn(), note)
+    amount = DownloadColumn() if bytes else MofNCompleteColumn()
+    words, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
+    columns = (words, BarColumn(), amount, TextColumn("left"), TimeRemainingColumn(), note)
     drawn = Progress(*columns, console=console, transient=True)
-    task = drawn.add_task(text, total=total, note="")
+    task = drawn.add_task(text, total=total, completed=start, note="")
     begun, started, said = time.monotonic(), False, time.monotonic()
-    last, done = "", 0
+    last, done = "", start
 
     def advance(steps: int = 1, note: str = "") -> None:
         nonlocal started, said, last, done
@@ -123,11 +138,20 @@ def bar(text: str, total: int, *, show: bool = True, patience: float = 2.0) -> I
                 started = True
         elif now - said > _LINE_SECONDS:
             said = now
-            left = duration((now - begun) / max(done, 1) * (total - done))
-            console.print(escape(f"{text}: {done:,} of {total:,}, about {left} left {last}".rstrip()))
+            left = "" if total is None else _left(now - begun, done - start, total - done)
+            of = "" if total is None else f" of {_amount(total, bytes)}"
+            console.print(escape(f"{text}: {_amount(done, bytes)}{of}{left} {last}".rstrip()))
 
     try:
         yield advance
     finally:
         if started:
             drawn.stop()
+
+
+def _amount(number: int, bytes: bool) -> str:
+    return decimal(number) if bytes else f"{number:,}"
+
+
+def _left(seconds: float, done: int, to_do: int) -> str:
+    return f", about {duration(seconds / max(done, 1) * to_do)} left"

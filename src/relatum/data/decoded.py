@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from relatum.data import cache
 from relatum.data.decode import Source, decode, reason
 from relatum.data.imageset import RGB, Skipped
-from relatum.data.progress import Bar
+from relatum.progress import bar
 
 _VERSION = 1  # of the decoding: raise it when the same file gives other pixels
 _SLOW = 0.0005  # seconds per file from which threads help
@@ -100,7 +100,7 @@ def _valid(entry: Path) -> bool:
 def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -> None:
     skipped: list[tuple[int, str]] = []
     count, total, squares = 0, np.zeros(3, np.float64), np.zeros(3, np.float64)
-    with (work / "images.npy").open("wb") as out, Bar(f"decoding {name}", len(files)) as bar:
+    with (work / "images.npy").open("wb") as out, bar(f"decoding {name}", len(files)) as advance:
         start = _header(out, len(files), side)
         for images, failed in _chunks(read, files, side):
             out.write(images.data)
@@ -109,7 +109,7 @@ def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -
             squares += _sum(np.square(rows, dtype=np.uint16))
             count += len(images)
             skipped += failed
-            bar.advance(len(images) + len(failed))
+            advance(len(images) + len(failed))
         out.seek(0)
         if _header(out, count, side) != start:
             raise AssertionError("the header of a .npy file has grown")  # numpy pads it for any first dimension

@@ -21,8 +21,8 @@ from typing import IO
 from relatum import registry
 from relatum.data import npm, unpack
 from relatum.data.paths import cache_dir, data_root
-from relatum.data.progress import Bar
 from relatum.errors import InputError, RelatumError
+from relatum.progress import bar
 
 _TIMEOUT = 30.0  # seconds without a byte
 _TRIES = 5
@@ -222,11 +222,11 @@ def _continue(url: str, out: IO[bytes]) -> bool:
             done = 0
         length = answer.headers.get("Content-Length")
         total = None if length is None else done + int(length)
-        with Bar(f"downloading {url.rpartition('/')[2]}", total, start=done, bytes=True) as bar:
+        with bar(f"downloading {url.rpartition('/')[2]}", total, start=done, bytes=True) as advance:
             while block := answer.read(_BLOCK):
                 out.write(block)
                 done += len(block)
-                bar.advance(len(block))
+                advance(len(block))
         out.flush()
     return total is None or done >= total
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
-from relatum.data.progress import Bar
 from relatum.errors import InputError
+from relatum.progress import bar
 
 _SHARD_BYTES = 256 * 2**20  # of a shard that `write` makes
 
@@ -54,11 +54,11 @@ class Index:
         self.skipped: list[Skipped] = []
         classes: dict[str, int] = {}
         times = []
-        with Bar("listing shards", sum(p.stat().st_size for p in paths), bytes=True) as bar:
+        with bar("listing shards", sum(p.stat().st_size for p in paths), bytes=True) as advance:
             for number, path in enumerate(paths):
                 times.append(path.stat().st_mtime_ns)
                 self._list(number, path, classes)
-                bar.advance(path.stat().st_size)
+                advance(path.stat().st_size)
         names = {name: name for name in self._places}
         if names and all(os.path.splitext(name)[0] in classes for name in names):  # noqa: PTH122
             width = len(str(max(classes.values())))
@@ -139,7 +139,7 @@ def write(
         raise InputError(f"cannot write to {out}: {error.strerror}.") from None
     written: list[Path] = []
     part: tarfile.TarFile | None = None
-    with Bar("packing", len(files)) as bar:
+    with bar("packing", len(files)) as advance:
         for file in files:
             if part is None:  # a shard has its name when it is whole
                 part = tarfile.open(out / f"{len(written):06d}.tar.part", "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
@@ -151,7 +151,7 @@ def write(
             if part.offset >= size:
                 written.append(_finish(part))
                 part = None
-            bar.advance(1)
+            advance(1)
     if part is not None:
         written.append(_finish(part))
     return written

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from relatum.data import cache
 from relatum.data.imageset import ImageSet
 from relatum.data.paths import locate
-from relatum.data.progress import Bar
 from relatum.errors import InputError
+from relatum.progress import bar
 from relatum.registry import DATASETS
 
 _FOLDER, _SIDE = "stl10_binary", 96
@@ -53,11 +53,11 @@ def _turned(file: Path, split: str, count: int) -> NDArray[np.uint8]:
 def _turn(file: Path, work: Path, count: int) -> None:
     source = np.memmap(file, np.uint8, "r", shape=(count, 3, _SIDE, _SIDE))
     out = np.lib.format.open_memmap(work / "images.npy", "w+", np.uint8, (count, _SIDE, _SIDE, 3))
-    with Bar(f"reading {file.name}", count) as bar:
+    with bar(f"reading {file.name}", count) as advance:
         for start in range(0, count, _CHUNK):
             part = source[start : start + _CHUNK].transpose(0, 3, 2, 1)  # column-major: width comes before height
             out[start : start + len(part)] = part
-            bar.advance(len(part))
+            advance(len(part))
     out.flush()
 
 
