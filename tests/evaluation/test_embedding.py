@@ -97,8 +97,21 @@ def test_search_in_a_small_gallery(own_run: Path, folder: Path) -> None:
     assert len(search(own_run, folder, [folder / "cats" / "01.png"], top=50)) == 12
 
 
+def test_a_broken_query_does_not_take_the_others_with_it(
+    own_run: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = sorted(p for p in folder.rglob("*.png"))[0]
+    (folder / "broken.jpg").write_bytes(b"no picture")
+    hits = search(own_run, folder, [folder / "broken.jpg", good, folder / "none.png"], top=2)
+    assert {hit.query for hit in hits} == {str(good)}
+    assert hits[0].distance == pytest.approx(0, abs=1e-3)
+    said = capsys.readouterr().err
+    assert "broken.jpg cannot be read" in said
+    assert "none.png cannot be read (there is no such file)" in said
+
+
 def test_search_bad_input(own_run: Path, folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no image file"):
+    with pytest.raises(InputError, match="there is no such file"):
         search(own_run, folder, [folder / "none.png"])
     broken = tmp_path / "broken.png"
     broken.write_text("no picture")

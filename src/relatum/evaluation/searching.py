@@ -14,12 +14,13 @@ from PIL import Image, ImageDraw
 
 from relatum.checkpoint import load_backbone
 from relatum.data.decode import decode, reason
-from relatum.data.imageset import ImageSet
+from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.evaluation.embedding import Source, embed, load_for
 from relatum.evaluation.neighbours import nearest
 from relatum.features import extract
 from relatum.files import write_atomically
+from relatum.progress import Display
 
 _TILE, _GAP, _LINE = 96, 6, 14  # pixels of the contact sheet
 
@@ -64,15 +65,18 @@ def search(
     backbone = load_backbone(Path(run))
     images = load_for(backbone, gallery, split=split, root=root)
     asked = read_queries(queries, images)
+    names = asked.files or []
+    for query in asked.skipped:
+        Display(quiet=not progress).warn(f"{query.path} cannot be read ({query.reason}): not searched for.")
     z = embed(run, images, progress=progress)
     distances, indices = nearest(extract(backbone, asked), z, min(top, len(images)))
     hits = [
-        Hit(os.fspath(query), rank + 1, file_of(images, int(indices[i, rank])), float(distances[i, rank]))
-        for i, query in enumerate(queries)
+        Hit(query, rank + 1, file_of(images, int(indices[i, rank])), float(distances[i, rank]))
+        for i, query in enumerate(names)
         for rank in range(indices.shape[1])
     ]
     if out is not None:
-        sheet = contact_sheet(asked.images, images.images, indices, distances, [Path(q).name for q in queries])
+        sheet = contact_sheet(asked.images, images.images, indices, distances, [Path(q).name for q in names])
         write_atomically(Path(out), lambda path: sheet.save(path, format="PNG"))
     return hits
 
@@ -83,16 +87,19 @@ def file_of(images: ImageSet, index: int) -> str:
 
 
 def read_queries(queries: Sequence[Source], like: ImageSet) -> ImageSet:
-    """Query files decoded exactly as the gallery was, with its side and normalisation."""
-    pixels = np.empty((len(queries), like.side, like.side, 3), np.uint8)
-    for i, query in enumerate(queries):
-        if not Path(query).exists():
-            raise InputError(f"there is no image file '{os.fspath(query)}'.")
+    """Query files decoded exactly as the gallery was, with its side and normalisation; the unreadable are listed."""
+    pixels, files, skipped = [], [], []
+    for query in [os.fspath(q) for q in queries]:
         try:
-            pixels[i] = decode(Path(query), like.side)
+            if not Path(query).exists():
+                raise OSError("there is no such file")
+            pixels.append(decode(Path(query), like.side))
+            files.append(query)
         except Exception as error:  # whatever Pillow raises on a file that it cannot read
-            raise InputError(f"{os.fspath(query)} cannot be read: {reason(error)}.") from None
-    return replace(like, images=pixels, labels=None, classes=(), files=[os.fspath(q) for q in queries], skipped=())
+            skipped.append(Skipped(query, reason(error)))
+    if not pixels:
+        raise InputError(f"{skipped[0].path} cannot be read: {skipped[0].reason}.")
+    return replace(like, images=np.stack(pixels), labels=None, classes=(), files=files, skipped=tuple(skipped))
 
 
 def contact_sheet(
