@@ -69,6 +69,40 @@ def test_devices_that_are_not_there(pictures: Path) -> None:
         of(pictures, run__device="cuda")
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"method": "rotation", "views__number": 1}, "--views 4"),
+        ({"method": "rotation", "views__number": 3}, "--views 4"),
+        ({"method": "rotation", "views__number": 6}, "rotation-study"),
+        ({"method": "rotation", "views__policy": "relational"}, "'relational' do not show all four turns"),
+        ({"method": "simclr", "views__number": 1}, "simclr needs at least 2 views"),
+        ({"method": "relational", "views__number": 1}, "relational needs at least 2 views"),
+        ({"method": "simclr", "data__labels": 0.5}, "simclr cannot use labels; these can: relational, supervised"),
+        ({"method": "random", "data__labels": 0.5}, "random cannot use labels"),
+    ],
+)
+def test_what_a_method_cannot_learn_from_is_refused_before_an_image_is_read(
+    values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("no data is loaded for a run that cannot be")
+
+    monkeypatch.setattr(prepare.data, "load", never)
+    with pytest.raises(InputError, match=words):
+        of("shapes", **values)
+
+
+@pytest.mark.parametrize(("policy", "views"), [("rotation", 4), ("rotation", 8), ("rotation-study", 3)])
+def test_every_turn_comes_equally_often(policy: str, views: int, pictures: Path) -> None:
+    values = {"views__policy": policy, "views__number": views, "train__epochs": 1}
+    assert of(pictures, method="rotation", **values).recipe.views.number == views
+
+
+def test_a_run_that_learns_nothing_may_have_any_views(pictures: Path) -> None:
+    assert of(pictures, method="rotation", views__number=1, train__epochs=0).recipe.train.epochs == 0
+
+
 def test_labels_are_invisible_unless_asked_for(pictures: Path) -> None:
     assert of(pictures).labels is None
     supervised = of(pictures, method="supervised")

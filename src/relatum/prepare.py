@@ -52,6 +52,7 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     find_device(asked.run.device)
     registry.find(POLICIES, "policy (views.policy):", asked.views.policy)
     check_extras(asked)
+    check_method(asked)
     whole = _load(asked, root)
     images, validation = divide(whole, asked)
     if len(images) < 2:
@@ -77,6 +78,7 @@ def reload(recipe: Recipe, *, root: Any = None) -> Prepared:
     """The data of a complete recipe again; other data than the run began with is refused."""
     find_device(recipe.run.device)
     check_extras(recipe)
+    check_method(recipe)
     images, validation = divide(_load(recipe, root), recipe)
     if fingerprint(images.images) != recipe.data.fingerprint or len(images) != recipe.data.images:
         raise InputError(
@@ -106,6 +108,16 @@ def check_extras(recipe: Recipe) -> None:
         raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.")
 
 
+def check_method(recipe: Recipe) -> None:
+    """The method can learn from such views and such labels; seen before an image is decoded."""
+    method = registry.METHODS[recipe.method]
+    if recipe.data.labels and not (method.uses_labels or method.semi_supervised):
+        able = ", ".join(name for name, row in registry.METHODS.items() if row.uses_labels or row.semi_supervised)
+        raise InputError(f"--labels: {recipe.method} cannot use labels; these can: {able}.")
+    if recipe.train.epochs:
+        registry.resolve(method.target).check(recipe)
+
+
 def divide(whole: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | None]:
     """The part that is learned from and the part held out: seeded, class-balanced; then the limit."""
     images, validation = whole, None
@@ -119,11 +131,7 @@ def divide(whole: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | None]:
 def visible_labels(images: ImageSet, recipe: Recipe) -> NDArray[np.int64] | None:
     """The labels that training may see. Unsupervised methods get None: leakage is impossible by default."""
     method = registry.METHODS[recipe.method]
-    wanted = method.uses_labels or recipe.data.labels > 0
-    if wanted and not (method.uses_labels or method.semi_supervised):
-        able = ", ".join(name for name, row in registry.METHODS.items() if row.uses_labels or row.semi_supervised)
-        raise InputError(f"--labels: {recipe.method} cannot use labels; these can: {able}.")
-    if not wanted:
+    if not (method.uses_labels or recipe.data.labels):
         return None
     if images.labels is None:
         raise InputError(f"{recipe.data.name} has no labels, and this run needs them ({recipe.method}).")

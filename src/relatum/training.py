@@ -154,10 +154,8 @@ def _say_what_changed(folder: RunFolder, display: Display) -> None:
 
 
 def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> BatchMaker:
-    """The batches of this process; numbers of views or images that the method cannot work with are refused."""
+    """The batches of this process; a number of images that the method cannot work with is refused."""
     recipe = prepared.recipe
-    if recipe.train.epochs and recipe.views.number < objective.min_views:
-        raise InputError(f"{recipe.method} needs at least {objective.min_views} views per image (--views).")
     if recipe.train.epochs and recipe.train.batch_size // fabric.world_size < objective.min_images:
         raise InputError(f"{recipe.method} needs at least {objective.min_images} images per step (--batch-size).")
     return BatchMaker(
