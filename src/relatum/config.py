@@ -218,9 +218,15 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
 
 @dataclass(frozen=True)
 class Draft:
-    """What the user asked for, before defaults and `auto` are filled in."""
+    """What the user asked for, before defaults and `auto` are filled in.
+
+    Attributes:
+        values: all of it.
+        said: the keys of flags and `--set`; a complete recipe file also names what nobody asked for.
+    """
 
     values: Values
+    said: frozenset[str] = frozenset()
 
     def get(self, key: str, default: Any = None) -> Any:
         """What the user said about `key`, or `default`."""
@@ -250,13 +256,14 @@ def draft(
         if (flags or {}).get("data.name") not in (None, values.get("data.name")):
             found |= {f"data.{name}" for name in ("split", "side", "mean", "std", "pad")}
         values = {key: value for key, value in values.items() if key not in found}
+    said: Values = {}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text!r} has no '='; write --set key=value, for example --set train.lr=0.001.")
-        values[key.strip()] = value.strip()
-    values.update({key: value for key, value in (flags or {}).items() if value is not None})
-    made = Draft(values)
+        said[key.strip()] = value.strip()
+    said.update({key: value for key, value in (flags or {}).items() if value is not None})
+    made = Draft({**values, **said}, frozenset(said))
     made.recipe()  # an unknown key or a bad value is an error now, not after an hour of decoding
     return made
 

@@ -36,6 +36,7 @@ class Prepared:
         validation: the held-out part, or None.
         labels: what training may see: (N,) with -1 for hidden, or None for no labels at all.
         chosen: words on what was chosen for this machine.
+        notes: words on what was asked for and does not hold.
     """
 
     recipe: Recipe
@@ -43,6 +44,7 @@ class Prepared:
     validation: ImageSet | None
     labels: NDArray[np.int64] | None
     chosen: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def prepare(draft: Draft, *, root: Any = None) -> Prepared:
@@ -53,6 +55,8 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     registry.find(POLICIES, "policy (views.policy):", asked.views.policy)
     check_extras(asked)
     check_method(asked)
+    if method.uses_labels and not asked.data.labels and "data.labels" in draft.said:
+        raise InputError(f"--labels 0: {asked.method} needs labels. Leave --labels out to show it all of them.")
     whole = _load(asked, root)
     images, validation = divide(whole, asked)
     if len(images) < 2:
@@ -71,7 +75,7 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
         chosen = {k: v for k, v in _folder_choices(draft, images, whole.side).items() if k not in draft.values}
     recipe = draft.recipe({**found, **chosen})
     recipe = Draft({**draft.values, **resolve_machine(recipe)}).recipe({**found, **chosen})
-    return Prepared(recipe, images, validation, visible_labels(images, recipe), _words(chosen))
+    return Prepared(recipe, images, validation, visible_labels(images, recipe), _words(chosen), _notes(draft, recipe))
 
 
 def reload(recipe: Recipe, *, root: Any = None) -> Prepared:
@@ -210,6 +214,13 @@ def _folder_choices(draft: Draft, images: ImageSet, side: int) -> Values:
     budget = _FOLDER_VIEWS * (32 / side) ** 2
     epochs = 100 if gpu else int(min(200, max(10, round(budget / (len(images) * int(number))))))
     return {"backbone.name": backbone, "views.number": number, "train.epochs": epochs}
+
+
+def _notes(draft: Draft, recipe: Recipe) -> tuple[str, ...]:
+    epochs = draft.get("train.epochs", 0)
+    if registry.METHODS[recipe.method].trains or str(epochs) == "0":
+        return ()
+    return (f"--epochs {epochs}: {recipe.method} weights are not trained; there are 0 epochs.",)
 
 
 def _words(chosen: Values) -> str:

@@ -204,6 +204,8 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
     )
     if prepared.chosen:
         display.say(prepared.chosen)
+    for note in prepared.notes:
+        display.warn(note)
     if recipe.data.labels:
         display.say(f"labels    {100 * recipe.data.labels:g} % of them, class-balanced, are visible to training")
     if recipe.train.batch_size > len(images):
