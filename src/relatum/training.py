@@ -206,8 +206,9 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
         display.say(prepared.chosen)
     for note in prepared.notes:
         display.warn(note)
-    if recipe.data.labels:
-        display.say(f"labels    {100 * recipe.data.labels:g} % of them, class-balanced, are visible to training")
+    if recipe.data.labels and prepared.labels is not None:
+        seen = f"{int((prepared.labels >= 0).sum()):,} of {len(images):,} ({100 * recipe.data.labels:g} %)"
+        display.say(f"labels    {seen}, class-balanced, are visible to training")
     if recipe.train.batch_size > len(images):
         display.warn(f"a mini-batch of {recipe.train.batch_size:,} is more than there is: every step sees all images.")
     if recipe.train.epochs == 0 and recipe.method != "random":
