@@ -75,6 +75,7 @@ class Train:
     )
     warmup_epochs: float = setting(0.0, "linear warm-up at the start", ge=0)
     clip_norm: float = setting(0.0, "largest norm of the gradient; 0 does not clip", ge=0)
+    drop_last: bool = setting(False, "leave out an epoch's last mini-batch where it is shorter than the others")
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Recipe:
             elif dot and section in tables:
                 tables[section][name] = value
             else:
-                raise unknown("key", key, all_keys(str(values.get("method", "relational"))))
+                raise unknown("key", key, left_out(str(values.get("method", "relational"))))
         if top["preset"] not in ("paper", "official"):
             raise unknown("preset", str(top["preset"]), ("paper", "official"))
         try:
@@ -177,11 +178,11 @@ class Recipe:
         return tomli_w.dumps(self.tables())
 
 
-def all_keys(method: str = "relational") -> list[str]:
-    """Every key that `--set` reaches."""
+def left_out(method: str = "relational") -> Values:
+    """Every key that `--set` reaches, and what a complete recipe means that leaves it out (one of an older version)."""
     row = registry.METHODS.get(method, registry.METHODS["relational"])
     sections = {**SECTIONS, "objective": row.options}
-    return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]
+    return {**TOP, **{f"{name}.{f.name}": f.default for name, kind in sections.items() for f in fields(kind)}}
 
 
 def flatten(tables: Mapping[str, Any]) -> Values:

@@ -28,7 +28,7 @@ class BatchMaker:
         recipe: the complete recipe.
         labels: (N,) labels that training may see (-1 is hidden), or None for none at all.
         uses_labels: whether batches carry them; False leaves them to the choice of sources (semi-supervised).
-        min_images: a last mini-batch with fewer images is dropped.
+        min_images: a last mini-batch with fewer images is dropped; any short one where the recipe says `drop_last`.
         rank: this process among `world`; each takes its own part of every mini-batch.
         world: number of processes.
         device: where the views go.
@@ -54,7 +54,7 @@ class BatchMaker:
             Visible.of(labels) if labels is not None and registry.METHODS[recipe.method].semi_supervised else None
         )
         full, rest = divmod(len(images), recipe.train.batch_size)
-        self.dropped = rest if 0 < rest < min_images * world else 0
+        self.dropped = rest if recipe.train.drop_last or rest < min_images * world else 0
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)
         self.side = recipe.data.side or images.side
         self.mean, self.std = recipe.data.mean or images.mean, recipe.data.std or images.std

@@ -138,7 +138,7 @@ METHODS: dict[str, Method] = {
         "Deep InfoMax: mutual information between local features and the representation",
         DeepInfoMaxOptions,
         {"views.policy": "flip", "views.number": 1, "train.lr": 1e-4},
-        {"objective.adversarial": False},
+        {"objective.adversarial": False, "train.drop_last": True},
     ),
     "supervised": Method(
         "relatum.objectives.supervised:Supervised",

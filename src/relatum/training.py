@@ -219,7 +219,7 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
             display.say(f"  {item.path}: {item.reason}")
         if len(images.skipped) > 5:
             display.say(f"  … and {len(images.skipped) - 5} more, all listed in run.json")
-    if maker.dropped:
+    if maker.dropped and not recipe.train.drop_last:
         display.warn(f"the last mini-batch of each epoch would hold {maker.dropped} image(s), too few; it is dropped.")
 
 

@@ -18,7 +18,9 @@ from small import CLASSES, TRAINED, small_batch, small_objective
 import relatum
 from relatum import config, data, objectives, registry
 from relatum.batch import Batch
+from relatum.loader import BatchMaker
 from relatum.objectives import EpochContext
+from relatum.prepare import prepare
 
 BLIND = [name for name in TRAINED if not registry.METHODS[name].uses_labels]
 # views.number, batch size: small enough for seconds, with a short last batch (36 pictures).
@@ -115,7 +117,10 @@ def test_recipes_are_the_papers(method: str, expected: dict[str, Any]) -> None:
     [
         ("simclr", {"objective.loss": "log-mean"}),
         ("deepcluster", {"objective.reset": "last", "objective.class_weights": True}),
-        ("deepinfomax", {"objective.adversarial": False}),
+        ("deepinfomax", {"objective.adversarial": False, "train.drop_last": True}),
+        ("relational", {}),
+        ("rotation", {}),
+        ("supervised", {}),
     ],
 )
 def test_recipes_of_the_authors_code(method: str, expected: dict[str, Any]) -> None:
@@ -124,6 +129,20 @@ def test_recipes_of_the_authors_code(method: str, expected: dict[str, Any]) -> N
     official = config.flatten(config.draft(flags={**flags, "preset": "official"}).recipe().tables())
     changed = {key: value for key, value in official.items() if paper[key] != value}
     assert changed == {"preset": "official", **expected}
+
+
+@pytest.mark.parametrize("method", TRAINED)
+@pytest.mark.parametrize("preset", ["paper", "official"])
+def test_only_the_authors_deep_infomax_drops_the_last_short_batch(method: str, preset: str, pictures: Path) -> None:
+    """36 pictures in mini-batches of 8: four full ones and one of four."""
+    flags = {"data.name": str(pictures), "method": method, "preset": preset, "train.batch_size": 8, "train.epochs": 1}
+    prepared = prepare(config.draft(flags=flags))
+    dropped = (method, preset) == ("deepinfomax", "official")
+    maker = BatchMaker(prepared.images, prepared.recipe, labels=prepared.labels, min_images=2)
+    assert maker.steps_per_epoch == (4 if dropped else 5)
+    last = maker.make(maker.steps_per_epoch - 1)
+    assert last.views.shape[1] == (8 if dropped else 4)
+    assert (last.epoch, maker.make(maker.steps_per_epoch).epoch) == (0, 1)
 
 
 @pytest.mark.parametrize("method", BLIND)
