@@ -153,10 +153,7 @@ class Recipe:
                 raise unknown("key", key, left_out(str(values.get("method", "relational"))))
         if top["preset"] not in ("paper", "official"):
             raise unknown("preset", str(top["preset"]), ("paper", "official"))
-        try:
-            top["seed"] = int(top["seed"])
-        except (TypeError, ValueError):
-            raise InputError(f"seed = {top['seed']!r} is not a whole number.") from None
+        top["seed"] = seed(top["seed"])
         method = registry.find(registry.METHODS, "method", str(top["method"]))
         sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
         objective = build(method.options, tables["objective"], "objective")
@@ -176,6 +173,19 @@ class Recipe:
         import tomli_w
 
         return tomli_w.dumps(self.tables())
+
+
+def seed(value: Any) -> int:
+    """A seed from a number or its text: a whole one that 63 bits hold."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, bool) or (isinstance(value, float) and number != value):
+        raise InputError(f"seed = {value!r} is not a whole number.")
+    if not 0 <= number < 2**63:
+        raise InputError(f"seed = {number} is out of range: a seed lies between 0 and 2**63 - 1.")
+    return number
 
 
 def left_out(method: str = "relational") -> Values:
