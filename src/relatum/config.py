@@ -49,6 +49,9 @@ class Views:
 
     policy: str = setting("relational", "the chain of augmentations")
     number: int = setting(32, "K, views per image", ge=1)
+    cutout_area: float | None = setting(
+        None, "share of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
+    )
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Train:
     batch_size: int = setting(128, "M, images per step", ge=1)
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "sgd"))
     lr: float = setting(1e-3, "learning rate", gt=0)
+    backbone_lr: float | None = setting(None, "learning rate of the backbone, where it has one of its own", gt=0)
     momentum: float = setting(0.9, "of SGD", ge=0, le=1)
     weight_decay: float = setting(0.0, "L2 weight decay", ge=0)
     schedule: str = setting(
@@ -217,7 +221,8 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
     if dataset == "stl10" and row.trains:
         values["train.epochs"] = 300
     if dataset == "stl10" and row.uses_labels:  # from scratch with the schedule and the chain of finetuning
-        values |= {"train.epochs": 100, "train.optimizer": "adam", "train.lr": 1e-3, "train.batch_size": 32}
+        values |= {"train.epochs": 100, "train.optimizer": "adam", "train.batch_size": 32}
+        values |= {"train.lr": 1e-3, "train.backbone_lr": 1e-4}
         values["views.policy"] = "finetune"
     if dataset in registry.DATASETS:
         found = registry.DATASETS[dataset]
@@ -253,7 +258,10 @@ class Draft:
             get("backbone.name", "conv4"),
         )
         untrained = {} if registry.METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
-        return Recipe.from_values({**base, **(found or {}), **self.values, **untrained})
+        values = {**base, **(found or {}), **self.values, **untrained}
+        if values.get("views.policy") == "finetune":
+            values.setdefault("views.cutout_area", registry.cutout_area(str(get("data.name", ""))))
+        return Recipe.from_values(values)
 
 
 def draft(
@@ -265,7 +273,7 @@ def draft(
         values.update(flatten(read_toml(Path(recipe_file))))
         found = {"version", "data.images", "data.fingerprint"}  # what that run found; this one looks for itself
         if (flags or {}).get("data.name") not in (None, values.get("data.name")):
-            found |= {f"data.{name}" for name in ("split", "side", "mean", "std", "pad")}
+            found |= {"views.cutout_area", *(f"data.{name}" for name in ("split", "side", "mean", "std", "pad"))}
         values = {key: value for key, value in values.items() if key not in found}
     said: Values = {}
     for text in sets:

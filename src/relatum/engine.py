@@ -69,7 +69,8 @@ class Trainer:
         self.total = recipe.train.epochs * maker.steps_per_epoch
         self.step = 0
         fused = not (recipe.run.precision == "16-mixed" and recipe.train.clip_norm)  # Fabric cannot unscale fused ones
-        self.optimizer = optim.make_optimizer(recipe.train, objective.parameters(), fused=fused)
+        groups = optim.parameter_groups(recipe.train, objective, objective.backbone)
+        self.optimizer = optim.make_optimizer(recipe.train, groups, fused=fused)
         self.module, self.optimizer = fabric.setup(objective, self.optimizer, move_to_device=True)
         self._saved_at = time.monotonic()
         self._seen = 0  # views since the last log

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -49,7 +50,8 @@ class BatchMaker:
         self.images, self.recipe = images, recipe
         self.labels = labels if uses_labels else None
         self.rank, self.world, self.device = rank, world, torch.device(device)
-        self.policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
+        policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
+        self.policy = replace(policy, cutout_area=recipe.views.cutout_area or policy.cutout_area)
         self._visible = (
             Visible.of(labels) if labels is not None and registry.METHODS[recipe.method].semi_supervised else None
         )

@@ -33,7 +33,11 @@ RUNS = {
     "supervised": (1, 8),
 }
 FLAGS: dict[str, Any] = {"epochs": 2, "seed": 1, "compile": "off", "threads": 1, "quiet": True}
-SETS = {"deepcluster": {"objective.clusters": 5}, "deepinfomax": {"objective.locations": 64}}
+SETS = {
+    "deepcluster": {"objective.clusters": 5},
+    "deepinfomax": {"objective.locations": 64},
+    "supervised": {"train.backbone_lr": 0.01},  # two groups of parameters
+}
 
 
 def pretrain(method: str, pictures: Path, out: Path, **more: Any) -> bytes:
