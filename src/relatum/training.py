@@ -131,6 +131,7 @@ def make_objective(prepared: Prepared, own: nn.Module | None = None, *, init: bo
             num_classes=images.num_classes,
             num_images=len(images),
             kernels=recipe.run.kernels,
+            side=recipe.data.side or images.side,
         )
     return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -229,6 +230,12 @@ def _compile(
     """Compile the backbone where the recipe says so; a failure is one warning, and the recipe records it."""
     if recipe.run.compile != "on" or recipe.train.epochs == 0:
         return recipe
+    off = config.Recipe.from_values({**config.flatten(recipe.tables()), "run.compile": "off"})
+    parts: list[nn.Module] = []
+    objective.accelerate(parts.append)
+    if not parts:
+        display.say(f"{recipe.method} has nothing to compile")
+        return off
     side, count = recipe.data.side or 32, recipe.views.number * -(-recipe.train.batch_size // maker.world)
     display.say("compiling the backbone (once; a minute or so the first time)")
     example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
@@ -237,7 +244,7 @@ def _compile(
     if failure is None:
         return recipe
     display.warn(f"torch.compile does not work here, going on without it: {failure}")
-    return config.Recipe.from_values({**config.flatten(recipe.tables()), "run.compile": "off"})
+    return off
 
 
 def _info(recipe: config.Recipe, num_features: int) -> dict[str, Any]:
