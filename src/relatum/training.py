@@ -159,7 +159,7 @@ def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> Ba
     recipe = prepared.recipe
     if recipe.train.epochs and recipe.train.batch_size // fabric.world_size < objective.min_images:
         raise InputError(f"{recipe.method} needs at least {objective.min_images} images per step (--batch-size).")
-    return BatchMaker(
+    maker = BatchMaker(
         prepared.images,
         prepared.recipe,
         labels=prepared.labels,
@@ -169,6 +169,13 @@ def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> Ba
         world=fabric.world_size,
         device=fabric.device,
     )
+    if recipe.train.epochs and not maker.steps_per_epoch:
+        least = recipe.train.batch_size if recipe.train.drop_last else objective.min_images * fabric.world_size
+        where = f" on {fabric.world_size} devices" * (fabric.world_size > 1)
+        raise InputError(
+            f"{len(prepared.images)} image(s) are too few for a step of {recipe.method}{where}: {least} are needed."
+        )
+    return maker
 
 
 def _begin(folder: RunFolder, recipe: config.Recipe, prepared: Prepared, total: int) -> None:
