@@ -126,7 +126,10 @@ TOP: dict[str, Any] = {"version": "", "method": "relational", "preset": "paper",
 
 @dataclass(frozen=True)
 class Recipe:
-    """A complete run as data."""
+    """A complete run as data.
+
+    `objective` is an instance of its method's options; a plain table where that method is not registered here.
+    """
 
     method: str
     preset: str
@@ -143,8 +146,13 @@ class Recipe:
     version: str = ""
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Recipe:
-        """A recipe from dotted keys, every one checked."""
+    def from_values(cls, values: Mapping[str, Any], *, made: bool = False) -> Recipe:
+        """A recipe from dotted keys, every one checked.
+
+        Args:
+            values: what the recipe says.
+            made: it is a run's that is there to be looked at: its method need not be registered in this process.
+        """
         tables: dict[str, Values] = {name: {} for name in (*SECTIONS, "objective")}
         top = dict(TOP)
         for key, value in values.items():
@@ -158,9 +166,11 @@ class Recipe:
         if top["preset"] not in ("paper", "official"):
             raise unknown("preset", str(top["preset"]), ("paper", "official"))
         top["seed"] = seed(top["seed"])
-        method = registry.find(registry.METHODS, "method", str(top["method"]))
         sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
-        objective = build(method.options, tables["objective"], "objective")
+        objective: Any = tables["objective"]
+        if not made or top["method"] in registry.METHODS:
+            method = registry.find(registry.METHODS, "method", str(top["method"]))
+            objective = build(method.options, objective, "objective")
         if ":" not in sections["backbone"].name:
             registry.find(registry.BACKBONES, "backbone", sections["backbone"].name)
         return cls(**top, **sections, objective=objective)
@@ -298,7 +308,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_recipe(run: str | Path) -> Recipe:
-    """The complete recipe of a run folder."""
+    """The complete recipe of a run folder, whose method may be somebody's own and unknown to this process."""
     if not (Path(run) / "recipe.toml").exists():
         raise InputError(f"no run at {run}; name the folder that `relatum pretrain --out` wrote.")
-    return Recipe.from_values(flatten(read_toml(Path(run) / "recipe.toml")))
+    return Recipe.from_values(flatten(read_toml(Path(run) / "recipe.toml")), made=True)
