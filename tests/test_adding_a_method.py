@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,9 +19,11 @@ from torch import nn
 
 import relatum
 from relatum import registry
+from relatum.errors import InputError
 
 TEXT = (Path(__file__).parents[1] / "docs" / "adding-a-method.md").read_text("utf-8")
 FILE, USE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
+(COMMANDS,) = re.findall(r"```\n(relatum .*?)```", TEXT, re.DOTALL)
 
 
 @pytest.fixture
@@ -63,3 +69,37 @@ def test_it_trains_from_its_row(
     assert run.recipe.objective.redundancy == 0.01
     assert (run.path / "backbone.safetensors").exists()
     assert '"agreement"' in (run.path / "metrics.jsonl").read_text()
+    with pytest.raises(InputError, match="barlow needs at least 2 views"):
+        relatum.pretrain("photos", method="barlow", views=1, out="none")
+
+
+def test_other_processes_evaluate_and_report_its_run_without_knowing_it(
+    barlow: ModuleType, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(pictures, tmp_path / "photos")
+    monkeypatch.chdir(tmp_path)
+    quick = {"epochs": 1, "batch_size": 8, "backbone": "conv4", "compile": "off", "quiet": True}
+    relatum.pretrain("photos/", method="barlow", out="runs/photos", **quick)
+    (tmp_path / "barlow.py").unlink()  # no other process can import it
+    for line in COMMANDS.splitlines():
+        words = [sys.executable, "-m", *shlex.split(line)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "runs/photos/evaluations/knn-photos-val.json").read_text())
+    assert result["pretrain"]["method"] == "barlow"
+    assert result["pretrain"]["objective"] == {"redundancy": 0.005, "projection": 128}
+    assert "barlow" in (tmp_path / "runs/photos/report.html").read_text()
+
+
+def test_a_run_of_an_unknown_method_is_read_and_not_resumed(barlow: ModuleType, pictures: Path, tmp_path: Path) -> None:
+    flags = {"method": "barlow", "epochs": 1, "batch_size": 8, "backbone": "conv4", "compile": "off", "quiet": True}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", **flags)
+    known = run.recipe
+    del registry.METHODS["barlow"]
+    assert run.recipe.objective == {"redundancy": 0.005, "projection": 128}
+    assert run.recipe.to_toml() == known.to_toml()
+    (run.path / "backbone.safetensors").unlink()
+    with pytest.raises(InputError, match="unknown method 'barlow'"):
+        relatum.pretrain(out=run, resume=True)
+    with pytest.raises(InputError, match="unknown method 'barlow'"):
+        relatum.pretrain(recipe=run.path / "recipe.toml", out=tmp_path / "other")

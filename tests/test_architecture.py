@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = {
     "clustering": set(),
     "features": {"data"},
     "artifacts": set(),
-    "objectives": {"batch", "relation", "backbones", "clustering"},
+    "objectives": {"config", "views", "batch", "relation", "backbones", "clustering"},
     "runfolder": set(),
     "checkpoint": {"backbones"},
     "optim": {"config"},

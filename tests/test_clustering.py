@@ -95,6 +95,18 @@ def test_starts_are_distinct_points_chosen_by_squared_distance() -> None:
     assert all(len(torch.unique(one, dim=0)) == 60 for one in many)
 
 
+@pytest.mark.parametrize("iterations", [1, 3])
+def test_the_iterations_end(iterations: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise that takes longer to settle: as many updates as allowed, and labels of the centroids that are returned."""
+    x = torch.randn(2000, 8, generator=torch.Generator().manual_seed(0))
+    updates: list[int] = []
+    update = clustering.update
+    monkeypatch.setattr(clustering, "update", lambda *a: (updates.append(1), update(*a))[1])
+    centroids, labels, _ = clustering.lloyd(x, x[:40].clone(), iterations)
+    assert len(updates) == iterations
+    assert torch.equal(labels, clustering.assign(x, centroids)[0])
+
+
 def test_the_same_name_gives_the_same_bits_and_another_epoch_does_not() -> None:
     x = torch.nn.functional.normalize(torch.randn(3000, 16, generator=torch.Generator().manual_seed(1)), dim=1)
     first, again, other = (clustering.kmeans(x, 30, *name) for name in ((1, 0), (1, 0), (1, 1)))

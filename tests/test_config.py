@@ -58,6 +58,16 @@ def test_a_recipe_survives_the_trip_through_toml(method: str, tmp_path: Path) ->
     assert config.read_recipe(tmp_path) == recipe
 
 
+@pytest.mark.parametrize("method", registry.METHODS)
+def test_a_key_that_an_older_recipe_lacks_has_its_default(method: str, tmp_path: Path) -> None:
+    recipe = config.draft(flags={"data.name": "cifar100", "method": method}).recipe()
+    lines = [line for line in recipe.to_toml().splitlines() if not line.startswith("drop_last")]
+    assert len(lines) < len(recipe.to_toml().splitlines())
+    (tmp_path / "recipe.toml").write_text("\n".join(lines))
+    assert config.read_recipe(tmp_path) == recipe
+    assert config.left_out(method)["train.drop_last"] is False
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -76,6 +86,31 @@ def test_mistakes_are_named(arguments: dict[str, object], words: str) -> None:
         config.draft(**arguments)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("seed", [0, 1, "7", 2**63 - 1, 3.0])
+def test_seeds(seed: object) -> None:
+    assert config.draft(flags={"seed": seed}).recipe().seed == int(seed)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize(
+    ("seed", "words"),
+    [
+        (-1, "seed = -1 is out of range"),
+        (2**63, "between 0 and"),
+        (2**70, "between 0 and"),
+        ("1180591620717411303424", "between 0 and"),
+        (1.7, "seed = 1.7 is not a whole number"),
+        ("1.7", "not a whole number"),
+        (True, "not a whole number"),
+        (float("inf"), "not a whole number"),
+        (float("nan"), "not a whole number"),
+        (None, "not a whole number"),
+    ],
+)
+def test_what_is_no_seed_is_refused(seed: object, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        config.Recipe.from_values({"seed": seed})
+
+
 def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no recipe at"):
         config.read_toml(tmp_path / "nothing.toml")
@@ -89,4 +124,4 @@ def test_every_key_is_reachable_and_documented() -> None:
         for kind in (*config.SECTIONS.values(), row.options):
             for field in config.fields(kind):
                 assert field.metadata["help"], f"{method}: {field.name}"
-        assert set(config.all_keys(method)) >= {"train.lr", "seed", "checkpoint.every_steps"}
+        assert set(config.left_out(method)) >= {"train.lr", "seed", "checkpoint.every_steps"}

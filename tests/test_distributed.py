@@ -6,11 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from relatum import config, data
+from relatum import api, clustering, config, data, training
+from relatum.errors import InputError
 from relatum.loader import BatchMaker
 from relatum.prepare import prepare
 
@@ -36,6 +40,53 @@ def test_a_last_batch_too_short_for_all_ranks_is_dropped(pictures: Path) -> None
     assert BatchMaker(images, recipe, min_images=2).dropped == 0
     maker = BatchMaker(images, recipe, min_images=2, world=2)
     assert (maker.dropped, maker.steps_per_epoch) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "devices", "words"),
+    [
+        ("relational", {"limit_train": 3, "batch_size": 8}, 2, "3 image.* on 2 devices: 4 are needed"),
+        ("deepinfomax", {"preset": "official"}, 1, "36 image.* too few for a step of deepinfomax: 128 are needed"),
+    ],
+)
+def test_a_run_without_a_single_step_is_refused(
+    method: str, flags: dict[str, Any], devices: int, words: str, pictures: Path
+) -> None:
+    keys = {"method": method, "data.name": str(pictures), "train.epochs": 2}
+    prepared = prepare(config.draft(flags={**keys, **{api.FLAGS[name]: value for name, value in flags.items()}}))
+    objective = training.make_objective(prepared)
+    fabric: Any = SimpleNamespace(world_size=devices, global_rank=0, device="cpu")
+    with pytest.raises(InputError, match=words):
+        training.make_batches(prepared, objective, fabric)
+
+
+CLUSTERING = """
+import sys, torch
+from torch import distributed, nn
+from relatum.objectives import EpochContext
+from relatum.objectives.deepcluster import DeepCluster
+rank, folder = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+objective = DeepCluster(nn.Identity(), 4, num_images=30, clusters=3, class_weights=True)
+def features():
+    assert rank == 0, "the first process clusters for all"
+    return torch.randn(30, 4, generator=torch.Generator().manual_seed(7))
+objective.start_epoch(EpochContext(1, 0, features))
+torch.save(objective.state_dict(), f"{folder}/{rank}.pt")
+distributed.destroy_process_group()
+"""
+
+
+def test_the_first_process_clusters_for_all(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLUSTERING]
+    children = [subprocess.Popen([*command, str(rank), str(tmp_path)]) for rank in range(2)]
+    assert [child.wait(timeout=120) for child in children] == [0, 0]
+    one, two = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    points = clustering.prepare(torch.randn(30, 4, generator=torch.Generator().manual_seed(7)))
+    labels = clustering.kmeans(points, 3, 1, 0)[1]
+    for state in (one, two):
+        assert torch.equal(state["pseudo_labels"], labels)
+        torch.testing.assert_close(state["cluster_weights"], 1 - torch.bincount(labels, minlength=3) / 30)
 
 
 @pytest.mark.slow

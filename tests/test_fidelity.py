@@ -1,4 +1,4 @@
-"""docs/fidelity.md names tests: every one of them exists."""
+"""docs/fidelity.md is a table of statements: every row names tests that exist, or says why it has none."""
 
 from __future__ import annotations
 
@@ -9,11 +9,41 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", (ROOT / "docs" / "fidelity.md").read_text("utf-8"))
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def rows() -> list[tuple[list[str], list[str]]]:
+    """The cells of every row of every table, with those of its table's head."""
+    found, head = [], []
+    for line in (ROOT / "docs" / "fidelity.md").read_text("utf-8").splitlines():
+        if not line.startswith("|"):
+            head = []
+            continue
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not head:
+            head = cells
+        elif not set(line) <= set("|- "):
+            found.append((head, cells))
+    return found
+
+
+ROWS = rows()
+NAMED = [name for _, cells in ROWS for name in TEST.findall(cells[-1])]
 
 
 def test_there_are_rows() -> None:
-    assert len(NAMED) > 60
+    assert len(ROWS) > 60
+
+
+@pytest.mark.parametrize(("head", "cells"), ROWS, ids=[cells[0][:60] for _, cells in ROWS])
+def test_every_row_is_whole_and_held_by_a_test_or_a_reason(head: list[str], cells: list[str]) -> None:
+    assert head[-1] == "held by"
+    assert len(cells) == len(head)
+    assert all(cells)
+    held = cells[-1]
+    reason = re.fullmatch(r"no test: (\w.{15,})", held)
+    names = [part.strip() for part in held.split(",")]
+    assert reason or all(TEST.fullmatch(name) for name in names)
 
 
 @pytest.mark.parametrize("file", sorted({file for file, _ in NAMED}))

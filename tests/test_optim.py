@@ -37,6 +37,17 @@ def test_optimisers_equal_the_plain_ones(name: str) -> None:
     torch.testing.assert_close(ours, plain, rtol=1e-6, atol=1e-7)
 
 
+def test_a_backbone_may_have_a_learning_rate_of_its_own() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+    assert [len(g["params"]) for g in optim.parameter_groups(Train(), net, net[0])] == [4]
+    train = Train(lr=1e-3, backbone_lr=1e-4)
+    optimizer = optim.make_optimizer(train, optim.parameter_groups(train, net, net[0]))
+    assert [set(g["params"]) for g in optimizer.param_groups] == [set(net[1].parameters()), set(net[0].parameters())]
+    for rate in (1e-3, 1e-4):
+        optim.set_learning_rate(optimizer, rate)
+        assert [g["lr"] for g in optimizer.param_groups] == pytest.approx([rate, rate / 10])
+
+
 def test_state_of_renewed_parameters_is_forgotten() -> None:
     a, b = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
     optimizer = optim.make_optimizer(Train(), [a, b])

@@ -69,6 +69,42 @@ def test_devices_that_are_not_there(pictures: Path) -> None:
         of(pictures, run__device="cuda")
 
 
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"method": "rotation", "views__number": 1}, "--views 4"),
+        ({"method": "rotation", "views__number": 3}, "--views 4"),
+        ({"method": "rotation", "views__number": 6}, "rotation-study"),
+        ({"method": "rotation", "views__policy": "relational"}, "'relational' do not show all four turns"),
+        ({"method": "simclr", "views__number": 1}, "simclr needs at least 2 views"),
+        ({"method": "relational", "views__number": 1}, "relational needs at least 2 views"),
+        ({"method": "simclr", "data__labels": 0.5}, "simclr cannot use labels; these can: relational, supervised"),
+        ({"method": "random", "data__labels": 0.5}, "random cannot use labels"),
+        ({"method": "supervised", "data__labels": 0}, "--labels 0: supervised needs labels"),
+        ({"objective__avoid_collisions": True}, "needs labels to see collisions by"),
+    ],
+)
+def test_what_a_method_cannot_learn_from_is_refused_before_an_image_is_read(
+    values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("no data is loaded for a run that cannot be")
+
+    monkeypatch.setattr(prepare.data, "load", never)
+    with pytest.raises(InputError, match=words):
+        of("shapes", **values)
+
+
+@pytest.mark.parametrize(("policy", "views"), [("rotation", 4), ("rotation", 8), ("rotation-study", 3)])
+def test_every_turn_comes_equally_often(policy: str, views: int, pictures: Path) -> None:
+    values = {"views__policy": policy, "views__number": views, "train__epochs": 1}
+    assert of(pictures, method="rotation", **values).recipe.views.number == views
+
+
+def test_a_run_that_learns_nothing_may_have_any_views(pictures: Path) -> None:
+    assert of(pictures, method="rotation", views__number=1, train__epochs=0).recipe.train.epochs == 0
+
+
 def test_labels_are_invisible_unless_asked_for(pictures: Path) -> None:
     assert of(pictures).labels is None
     supervised = of(pictures, method="supervised")
@@ -79,6 +115,25 @@ def test_labels_are_invisible_unless_asked_for(pictures: Path) -> None:
     seen = some >= 0
     np.testing.assert_array_equal(np.bincount(some[seen]), [3, 3, 3])  # class-balanced
     np.testing.assert_array_equal(some, of(pictures, data__labels=0.25).labels)  # fixed by the seed
+
+
+def test_a_recipe_file_says_no_labels_by_default_and_supervised_sees_them_all(pictures: Path, tmp_path: Path) -> None:
+    file = tmp_path / "recipe.toml"
+    file.write_text(of(pictures, method="supervised", train__epochs=1).recipe.to_toml())
+    assert "labels = 0.0" in file.read_text()
+    again = prepare.prepare(config.draft(recipe_file=file))
+    assert again.labels is not None
+    assert (again.labels >= 0).all()
+    with pytest.raises(InputError, match="--labels 0"):
+        prepare.prepare(config.draft(recipe_file=file, sets=["data.labels=0"]))
+
+
+def test_epochs_of_random_weights_are_none_and_said_so() -> None:
+    prepared = of("shapes", method="random", train__epochs=5)
+    assert prepared.recipe.train.epochs == 0
+    assert prepared.notes == ("--epochs 5: random weights are not trained; there are 0 epochs.",)
+    assert of("shapes", method="random").notes == of("shapes", method="random", train__epochs=0).notes == ()
+    assert of("shapes", train__epochs=5).notes == ()
 
 
 def test_supervised_needs_labels(tmp_path: Path, pictures: Path) -> None:

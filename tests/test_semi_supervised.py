@@ -102,6 +102,11 @@ def test_a_run_reads_the_visible_labels_and_no_others(
     assert run("none", labels=0) == run("unsupervised") != clean
 
 
+def test_a_run_says_how_many_labels_it_sees(pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    relatum.pretrain(pictures, out=tmp_path / "run", labels=0.2, **{**FLAGS, "epochs": 0, "quiet": False})
+    assert "labels    7 of 36 (20 %), class-balanced" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("avoid", [False, True])
 def test_a_batch_carries_labels_only_where_the_objective_uses_them(
     avoid: bool, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -166,6 +166,8 @@ def evaluate(
 
     An entry of the ledger whose weights were kept is unpacked to a run folder under `runs` first.
     """
+    if options.get("seed") is not None:
+        options["seed"] = config.seed(options["seed"])
     path = Path(run)
     if path.suffix in (".json", ".safetensors") and path.is_file():
         from relatum.paper.ledger import unpack

@@ -49,6 +49,9 @@ class Views:
 
     policy: str = setting("relational", "the chain of augmentations")
     number: int = setting(32, "K, views per image", ge=1)
+    cutout_area: float | None = setting(
+        None, "share of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
+    )
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class Train:
     batch_size: int = setting(128, "M, images per step", ge=1)
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "sgd"))
     lr: float = setting(1e-3, "learning rate", gt=0)
+    backbone_lr: float | None = setting(None, "learning rate of the backbone, where it has one of its own", gt=0)
     momentum: float = setting(0.9, "of SGD", ge=0, le=1)
     weight_decay: float = setting(0.0, "L2 weight decay", ge=0)
     schedule: str = setting(
@@ -75,6 +79,7 @@ class Train:
     )
     warmup_epochs: float = setting(0.0, "linear warm-up at the start", ge=0)
     clip_norm: float = setting(0.0, "largest norm of the gradient; 0 does not clip", ge=0)
+    drop_last: bool = setting(False, "leave out an epoch's last mini-batch where it is shorter than the others")
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,10 @@ TOP: dict[str, Any] = {"version": "", "method": "relational", "preset": "paper",
 
 @dataclass(frozen=True)
 class Recipe:
-    """A complete run as data."""
+    """A complete run as data.
+
+    `objective` is an instance of its method's options; a plain table where that method is not registered here.
+    """
 
     method: str
     preset: str
@@ -138,8 +146,13 @@ class Recipe:
     version: str = ""
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any]) -> Recipe:
-        """A recipe from dotted keys, every one checked."""
+    def from_values(cls, values: Mapping[str, Any], *, made: bool = False) -> Recipe:
+        """A recipe from dotted keys, every one checked.
+
+        Args:
+            values: what the recipe says.
+            made: it is a run's that is there to be looked at: its method need not be registered in this process.
+        """
         tables: dict[str, Values] = {name: {} for name in (*SECTIONS, "objective")}
         top = dict(TOP)
         for key, value in values.items():
@@ -149,16 +162,15 @@ class Recipe:
             elif dot and section in tables:
                 tables[section][name] = value
             else:
-                raise unknown("key", key, all_keys(str(values.get("method", "relational"))))
+                raise unknown("key", key, left_out(str(values.get("method", "relational"))))
         if top["preset"] not in ("paper", "official"):
             raise unknown("preset", str(top["preset"]), ("paper", "official"))
-        try:
-            top["seed"] = int(top["seed"])
-        except (TypeError, ValueError):
-            raise InputError(f"seed = {top['seed']!r} is not a whole number.") from None
-        method = registry.find(registry.METHODS, "method", str(top["method"]))
+        top["seed"] = seed(top["seed"])
         sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
-        objective = build(method.options, tables["objective"], "objective")
+        objective: Any = tables["objective"]
+        if not made or top["method"] in registry.METHODS:
+            method = registry.find(registry.METHODS, "method", str(top["method"]))
+            objective = build(method.options, objective, "objective")
         if ":" not in sections["backbone"].name:
             registry.find(registry.BACKBONES, "backbone", sections["backbone"].name)
         return cls(**top, **sections, objective=objective)
@@ -177,11 +189,24 @@ class Recipe:
         return tomli_w.dumps(self.tables())
 
 
-def all_keys(method: str = "relational") -> list[str]:
-    """Every key that `--set` reaches."""
+def seed(value: Any) -> int:
+    """A seed from a number or its text: a whole one that 63 bits hold."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, bool) or (isinstance(value, float) and number != value):
+        raise InputError(f"seed = {value!r} is not a whole number.")
+    if not 0 <= number < 2**63:
+        raise InputError(f"seed = {number} is out of range: a seed lies between 0 and 2**63 - 1.")
+    return number
+
+
+def left_out(method: str = "relational") -> Values:
+    """Every key that `--set` reaches, and what a complete recipe means that leaves it out (one of an older version)."""
     row = registry.METHODS.get(method, registry.METHODS["relational"])
     sections = {**SECTIONS, "objective": row.options}
-    return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]
+    return {**TOP, **{f"{name}.{f.name}": f.default for name, kind in sections.items() for f in fields(kind)}}
 
 
 def flatten(tables: Mapping[str, Any]) -> Values:
@@ -206,7 +231,8 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
     if dataset == "stl10" and row.trains:
         values["train.epochs"] = 300
     if dataset == "stl10" and row.uses_labels:  # from scratch with the schedule and the chain of finetuning
-        values |= {"train.epochs": 100, "train.optimizer": "adam", "train.lr": 1e-3, "train.batch_size": 32}
+        values |= {"train.epochs": 100, "train.optimizer": "adam", "train.batch_size": 32}
+        values |= {"train.lr": 1e-3, "train.backbone_lr": 1e-4}
         values["views.policy"] = "finetune"
     if dataset in registry.DATASETS:
         found = registry.DATASETS[dataset]
@@ -218,9 +244,15 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
 
 @dataclass(frozen=True)
 class Draft:
-    """What the user asked for, before defaults and `auto` are filled in."""
+    """What the user asked for, before defaults and `auto` are filled in.
+
+    Attributes:
+        values: all of it.
+        said: the keys of flags and `--set`; a complete recipe file also names what nobody asked for.
+    """
 
     values: Values
+    said: frozenset[str] = frozenset()
 
     def get(self, key: str, default: Any = None) -> Any:
         """What the user said about `key`, or `default`."""
@@ -236,7 +268,10 @@ class Draft:
             get("backbone.name", "conv4"),
         )
         untrained = {} if registry.METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
-        return Recipe.from_values({**base, **(found or {}), **self.values, **untrained})
+        values = {**base, **(found or {}), **self.values, **untrained}
+        if values.get("views.policy") == "finetune":
+            values.setdefault("views.cutout_area", registry.cutout_area(str(get("data.name", ""))))
+        return Recipe.from_values(values)
 
 
 def draft(
@@ -248,15 +283,16 @@ def draft(
         values.update(flatten(read_toml(Path(recipe_file))))
         found = {"version", "data.images", "data.fingerprint"}  # what that run found; this one looks for itself
         if (flags or {}).get("data.name") not in (None, values.get("data.name")):
-            found |= {f"data.{name}" for name in ("split", "side", "mean", "std", "pad")}
+            found |= {"views.cutout_area", *(f"data.{name}" for name in ("split", "side", "mean", "std", "pad"))}
         values = {key: value for key, value in values.items() if key not in found}
+    said: Values = {}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text!r} has no '='; write --set key=value, for example --set train.lr=0.001.")
-        values[key.strip()] = value.strip()
-    values.update({key: value for key, value in (flags or {}).items() if value is not None})
-    made = Draft(values)
+        said[key.strip()] = value.strip()
+    said.update({key: value for key, value in (flags or {}).items() if value is not None})
+    made = Draft({**values, **said}, frozenset(said))
     made.recipe()  # an unknown key or a bad value is an error now, not after an hour of decoding
     return made
 
@@ -272,7 +308,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_recipe(run: str | Path) -> Recipe:
-    """The complete recipe of a run folder."""
+    """The complete recipe of a run folder, whose method may be somebody's own and unknown to this process."""
     if not (Path(run) / "recipe.toml").exists():
         raise InputError(f"no run at {run}; name the folder that `relatum pretrain --out` wrote.")
-    return Recipe.from_values(flatten(read_toml(Path(run) / "recipe.toml")))
+    return Recipe.from_values(flatten(read_toml(Path(run) / "recipe.toml")), made=True)

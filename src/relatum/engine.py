@@ -69,7 +69,8 @@ class Trainer:
         self.total = recipe.train.epochs * maker.steps_per_epoch
         self.step = 0
         fused = not (recipe.run.precision == "16-mixed" and recipe.train.clip_norm)  # Fabric cannot unscale fused ones
-        self.optimizer = optim.make_optimizer(recipe.train, objective.parameters(), fused=fused)
+        groups = optim.parameter_groups(recipe.train, objective, objective.backbone)
+        self.optimizer = optim.make_optimizer(recipe.train, groups, fused=fused)
         self.module, self.optimizer = fabric.setup(objective, self.optimizer, move_to_device=True)
         self._saved_at = time.monotonic()
         self._seen = 0  # views since the last log
@@ -277,8 +278,8 @@ def compile_backbone(objective: Objective, example: Tensor, fabric: Fabric) -> s
     try:
         objective.train()
         objective.accelerate(compile)
-        if not compiled:
-            return "this method has nothing to compile"
+        if not compiled:  # a method without a part that gains from it
+            return None
         with fabric.autocast():
             z = objective.backbone(example)
         z.float().square().sum().backward()

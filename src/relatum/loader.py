@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -28,7 +29,7 @@ class BatchMaker:
         recipe: the complete recipe.
         labels: (N,) labels that training may see (-1 is hidden), or None for none at all.
         uses_labels: whether batches carry them; False leaves them to the choice of sources (semi-supervised).
-        min_images: a last mini-batch with fewer images is dropped.
+        min_images: a last mini-batch with fewer images is dropped; any short one where the recipe says `drop_last`.
         rank: this process among `world`; each takes its own part of every mini-batch.
         world: number of processes.
         device: where the views go.
@@ -49,12 +50,13 @@ class BatchMaker:
         self.images, self.recipe = images, recipe
         self.labels = labels if uses_labels else None
         self.rank, self.world, self.device = rank, world, torch.device(device)
-        self.policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
+        policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
+        self.policy = replace(policy, cutout_area=recipe.views.cutout_area or policy.cutout_area)
         self._visible = (
             Visible.of(labels) if labels is not None and registry.METHODS[recipe.method].semi_supervised else None
         )
         full, rest = divmod(len(images), recipe.train.batch_size)
-        self.dropped = rest if 0 < rest < min_images * world else 0
+        self.dropped = rest if recipe.train.drop_last or rest < min_images * world else 0
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)
         self.side = recipe.data.side or images.side
         self.mean, self.std = recipe.data.mean or images.mean, recipe.data.std or images.std

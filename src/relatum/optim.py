@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,7 +12,18 @@ from torch import nn
 from relatum.config import Train
 
 
-def make_optimizer(train: Train, parameters: Iterable[nn.Parameter], *, fused: bool = True) -> torch.optim.Optimizer:
+def parameter_groups(train: Train, objective: nn.Module, backbone: nn.Module) -> list[dict[str, Any]]:
+    """All parameters in one group; in two, the backbone's last, where the backbone has a learning rate of its own."""
+    if train.backbone_lr is None:
+        return [{"params": list(objective.parameters())}]
+    own = set(backbone.parameters())
+    rest = [p for p in objective.parameters() if p not in own]
+    return [{"params": rest}, {"params": list(backbone.parameters()), "scale": train.backbone_lr / train.lr}]
+
+
+def make_optimizer(
+    train: Train, parameters: Iterable[nn.Parameter] | list[dict[str, Any]], *, fused: bool = True
+) -> torch.optim.Optimizer:
     """Adam or SGD over all parameters; `fused` does one pass over each parameter and its state."""
     if train.optimizer == "sgd":
         return torch.optim.SGD(
@@ -36,9 +48,9 @@ def learning_rate(train: Train, step: int, steps_per_epoch: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set one learning rate for all groups."""
+    """Set the learning rate; a group with a `scale` has its own in proportion."""
     for group in optimizer.param_groups:
-        group["lr"] = lr
+        group["lr"] = lr * group.get("scale", 1.0)
 
 
 def forget(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:

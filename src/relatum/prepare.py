@@ -36,6 +36,7 @@ class Prepared:
         validation: the held-out part, or None.
         labels: what training may see: (N,) with -1 for hidden, or None for no labels at all.
         chosen: words on what was chosen for this machine.
+        notes: words on what was asked for and does not hold.
     """
 
     recipe: Recipe
@@ -43,6 +44,7 @@ class Prepared:
     validation: ImageSet | None
     labels: NDArray[np.int64] | None
     chosen: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def prepare(draft: Draft, *, root: Any = None) -> Prepared:
@@ -52,6 +54,9 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     find_device(asked.run.device)
     registry.find(POLICIES, "policy (views.policy):", asked.views.policy)
     check_extras(asked)
+    check_method(asked)
+    if method.uses_labels and not asked.data.labels and "data.labels" in draft.said:
+        raise InputError(f"--labels 0: {asked.method} needs labels. Leave --labels out to show it all of them.")
     whole = _load(asked, root)
     images, validation = divide(whole, asked)
     if len(images) < 2:
@@ -70,13 +75,14 @@ def prepare(draft: Draft, *, root: Any = None) -> Prepared:
         chosen = {k: v for k, v in _folder_choices(draft, images, whole.side).items() if k not in draft.values}
     recipe = draft.recipe({**found, **chosen})
     recipe = Draft({**draft.values, **resolve_machine(recipe)}).recipe({**found, **chosen})
-    return Prepared(recipe, images, validation, visible_labels(images, recipe), _words(chosen))
+    return Prepared(recipe, images, validation, visible_labels(images, recipe), _words(chosen), _notes(draft, recipe))
 
 
 def reload(recipe: Recipe, *, root: Any = None) -> Prepared:
     """The data of a complete recipe again; other data than the run began with is refused."""
     find_device(recipe.run.device)
     check_extras(recipe)
+    check_method(recipe)
     images, validation = divide(_load(recipe, root), recipe)
     if fingerprint(images.images) != recipe.data.fingerprint or len(images) != recipe.data.images:
         raise InputError(
@@ -106,6 +112,16 @@ def check_extras(recipe: Recipe) -> None:
         raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.")
 
 
+def check_method(recipe: Recipe) -> None:
+    """The method can learn from such views and such labels; seen before an image is decoded."""
+    method = registry.METHODS[recipe.method]
+    if recipe.data.labels and not (method.uses_labels or method.semi_supervised):
+        able = ", ".join(name for name, row in registry.METHODS.items() if row.uses_labels or row.semi_supervised)
+        raise InputError(f"--labels: {recipe.method} cannot use labels; these can: {able}.")
+    if recipe.train.epochs:
+        registry.resolve(method.target).check(recipe)
+
+
 def divide(whole: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | None]:
     """The part that is learned from and the part held out: seeded, class-balanced; then the limit."""
     images, validation = whole, None
@@ -119,11 +135,7 @@ def divide(whole: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | None]:
 def visible_labels(images: ImageSet, recipe: Recipe) -> NDArray[np.int64] | None:
     """The labels that training may see. Unsupervised methods get None: leakage is impossible by default."""
     method = registry.METHODS[recipe.method]
-    wanted = method.uses_labels or recipe.data.labels > 0
-    if wanted and not (method.uses_labels or method.semi_supervised):
-        able = ", ".join(name for name, row in registry.METHODS.items() if row.uses_labels or row.semi_supervised)
-        raise InputError(f"--labels: {recipe.method} cannot use labels; these can: {able}.")
-    if not wanted:
+    if not (method.uses_labels or recipe.data.labels):
         return None
     if images.labels is None:
         raise InputError(f"{recipe.data.name} has no labels, and this run needs them ({recipe.method}).")
@@ -202,6 +214,13 @@ def _folder_choices(draft: Draft, images: ImageSet, side: int) -> Values:
     budget = _FOLDER_VIEWS * (32 / side) ** 2
     epochs = 100 if gpu else int(min(200, max(10, round(budget / (len(images) * int(number))))))
     return {"backbone.name": backbone, "views.number": number, "train.epochs": epochs}
+
+
+def _notes(draft: Draft, recipe: Recipe) -> tuple[str, ...]:
+    epochs = draft.get("train.epochs", 0)
+    if registry.METHODS[recipe.method].trains or str(epochs) == "0":
+        return ()
+    return (f"--epochs {epochs}: {recipe.method} weights are not trained; there are 0 epochs.",)
 
 
 def _words(chosen: Values) -> str:

@@ -138,7 +138,7 @@ METHODS: dict[str, Method] = {
         "Deep InfoMax: mutual information between local features and the representation",
         DeepInfoMaxOptions,
         {"views.policy": "flip", "views.number": 1, "train.lr": 1e-4},
-        {"objective.adversarial": False},
+        {"objective.adversarial": False, "train.drop_last": True},
     ),
     "supervised": Method(
         "relatum.objectives.supervised:Supervised",
@@ -195,6 +195,7 @@ class Dataset:
         summary: one line for people.
         side, pad, mean, std, classes: as the paper uses them.
         pretrain_split: the split that pretraining reads.
+        cutout_area: share of a view that the finetune chain blanks; 0.111 is the paper's 32 × 32 of 96 × 96.
     """
 
     target: str
@@ -205,6 +206,7 @@ class Dataset:
     std: tuple[float, float, float]
     classes: int
     pretrain_split: str = "train"
+    cutout_area: float = 0.111
 
 
 _CIFAR10 = ((0.491, 0.482, 0.447), (0.247, 0.243, 0.262))
@@ -212,9 +214,13 @@ _CIFAR100 = ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276))
 _HALF, _QUARTER = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 
 DATASETS: dict[str, Dataset] = {
-    "cifar10": Dataset("relatum.data.cifar:load", "60,000 images, 10 classes", 32, 4, *_CIFAR10, 10),
-    "cifar100": Dataset("relatum.data.cifar:load", "60,000 images, 100 classes", 32, 4, *_CIFAR100, 100),
-    "cifar100-20": Dataset("relatum.data.cifar:load", "CIFAR-100 with its 20 coarse labels", 32, 4, *_CIFAR100, 20),
+    "cifar10": Dataset("relatum.data.cifar:load", "60,000 images, 10 classes", 32, 4, *_CIFAR10, 10, cutout_area=0.25),
+    "cifar100": Dataset(
+        "relatum.data.cifar:load", "60,000 images, 100 classes", 32, 4, *_CIFAR100, 100, cutout_area=0.0625
+    ),
+    "cifar100-20": Dataset(
+        "relatum.data.cifar:load", "CIFAR-100 with its 20 coarse labels", 32, 4, *_CIFAR100, 20, cutout_area=0.0625
+    ),
     "stl10": Dataset(
         "relatum.data.stl10:load", "100,000 unlabelled, 5,000 + 8,000 labelled", 96, 12, _HALF, _HALF, 10, "unlabeled"
     ),
@@ -228,6 +234,11 @@ DATASETS: dict[str, Dataset] = {
         "relatum.data.shapes:load", "made in code: ten shapes, colour says nothing", 32, 4, _HALF, _QUARTER, 10
     ),
 }
+
+
+def cutout_area(dataset: str) -> float:
+    """What the finetune chain blanks of a view of that dataset, or of a folder."""
+    return DATASETS[dataset].cutout_area if dataset in DATASETS else Dataset.cutout_area
 
 
 def find(table: Mapping[str, Any], what: str, name: str) -> Any:

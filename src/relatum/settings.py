@@ -110,7 +110,9 @@ def _boolean(value: Any) -> bool:
 
 
 def table(settings: Any) -> dict[str, Any]:
-    """The settings as a plain TOML-able table; None is left out."""
+    """The settings as a plain TOML-able table; None is left out. A plain table stays as it is."""
+    if isinstance(settings, Mapping):
+        return dict(settings)
     result = {}
     for f in dataclasses.fields(settings):
         value = getattr(settings, f.name)

@@ -131,6 +131,7 @@ def make_objective(prepared: Prepared, own: nn.Module | None = None, *, init: bo
             num_classes=images.num_classes,
             num_images=len(images),
             kernels=recipe.run.kernels,
+            side=recipe.data.side or images.side,
         )
     return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -154,13 +155,11 @@ def _say_what_changed(folder: RunFolder, display: Display) -> None:
 
 
 def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> BatchMaker:
-    """The batches of this process; numbers of views or images that the method cannot work with are refused."""
+    """The batches of this process; a number of images that the method cannot work with is refused."""
     recipe = prepared.recipe
-    if recipe.train.epochs and recipe.views.number < objective.min_views:
-        raise InputError(f"{recipe.method} needs at least {objective.min_views} views per image (--views).")
     if recipe.train.epochs and recipe.train.batch_size // fabric.world_size < objective.min_images:
         raise InputError(f"{recipe.method} needs at least {objective.min_images} images per step (--batch-size).")
-    return BatchMaker(
+    maker = BatchMaker(
         prepared.images,
         prepared.recipe,
         labels=prepared.labels,
@@ -170,6 +169,13 @@ def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> Ba
         world=fabric.world_size,
         device=fabric.device,
     )
+    if recipe.train.epochs and not maker.steps_per_epoch:
+        least = recipe.train.batch_size if recipe.train.drop_last else objective.min_images * fabric.world_size
+        where = f" on {fabric.world_size} devices" * (fabric.world_size > 1)
+        raise InputError(
+            f"{len(prepared.images)} image(s) are too few for a step of {recipe.method}{where}: {least} are needed."
+        )
+    return maker
 
 
 def _begin(folder: RunFolder, recipe: config.Recipe, prepared: Prepared, total: int) -> None:
@@ -206,8 +212,11 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
     )
     if prepared.chosen:
         display.say(prepared.chosen)
-    if recipe.data.labels:
-        display.say(f"labels    {100 * recipe.data.labels:g} % of them, class-balanced, are visible to training")
+    for note in prepared.notes:
+        display.warn(note)
+    if recipe.data.labels and prepared.labels is not None:
+        seen = f"{int((prepared.labels >= 0).sum()):,} of {len(images):,} ({100 * recipe.data.labels:g} %)"
+        display.say(f"labels    {seen}, class-balanced, are visible to training")
     if recipe.train.batch_size > len(images):
         display.warn(f"a mini-batch of {recipe.train.batch_size:,} is more than there is: every step sees all images.")
     if recipe.train.epochs == 0 and recipe.method != "random":
@@ -218,7 +227,7 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
             display.say(f"  {item.path}: {item.reason}")
         if len(images.skipped) > 5:
             display.say(f"  … and {len(images.skipped) - 5} more, all listed in run.json")
-    if maker.dropped:
+    if maker.dropped and not recipe.train.drop_last:
         display.warn(f"the last mini-batch of each epoch would hold {maker.dropped} image(s), too few; it is dropped.")
 
 
@@ -228,6 +237,12 @@ def _compile(
     """Compile the backbone where the recipe says so; a failure is one warning, and the recipe records it."""
     if recipe.run.compile != "on" or recipe.train.epochs == 0:
         return recipe
+    off = config.Recipe.from_values({**config.flatten(recipe.tables()), "run.compile": "off"})
+    parts: list[nn.Module] = []
+    objective.accelerate(parts.append)
+    if not parts:
+        display.say(f"{recipe.method} has nothing to compile")
+        return off
     side, count = recipe.data.side or 32, recipe.views.number * -(-recipe.train.batch_size // maker.world)
     display.say("compiling the backbone (once; a minute or so the first time)")
     example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
@@ -236,7 +251,7 @@ def _compile(
     if failure is None:
         return recipe
     display.warn(f"torch.compile does not work here, going on without it: {failure}")
-    return config.Recipe.from_values({**config.flatten(recipe.tables()), "run.compile": "off"})
+    return off
 
 
 def _info(recipe: config.Recipe, num_features: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from relatum import rng
 from relatum.data import ImageSet, labelled_subset, limit, split_validation
 from relatum.errors import InputError
 
@@ -93,6 +94,46 @@ def test_labelled_subset() -> None:
     assert (labelled_subset(labels, 0.1, seed=1) >= mask).all()  # a larger fraction keeps the smaller one's
     with pytest.raises(InputError, match="between 0 and 1"):
         labelled_subset(labels, 1.1, seed=1)
+
+
+@pytest.mark.parametrize(("classes", "size"), [(10, 5000), (100, 500), (20, 2500), (10, 4000)])
+@pytest.mark.parametrize("fraction", [0.01, 0.1, 0.25, 0.5, 1.0])
+def test_where_a_fraction_divides_every_class_the_first_ranks_of_each_are_seen(
+    classes: int, size: int, fraction: float
+) -> None:
+    """The choice that published runs on CIFAR were made with: the images of rank 0 to fraction · size − 1."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(classes), size))
+    want = np.zeros(len(labels), np.bool_)
+    for label in range(classes):
+        members = np.flatnonzero(labels == label)
+        order = rng.permutation(size, rng.SUBSET, 2, 3, label)
+        want[members[order[: round(fraction * size)]]] = True
+    assert np.array_equal(labelled_subset(labels, fraction, seed=3), want)
+
+
+def test_the_fraction_of_labels_is_the_one_that_was_asked_for() -> None:
+    """Ten classes of 45 at a tenth: 4.5 each. Rounded one by one they would be 40."""
+    labels = np.repeat(np.arange(10), 45)
+    counts = np.bincount(labels[labelled_subset(labels, 0.1, seed=1)])
+    assert counts.sum() == 45
+    assert sorted(counts) == [4] * 5 + [5] * 5
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.lists(st.floats(0, 1), min_size=2, max_size=6))
+def test_labels_are_exact_nested_and_in_proportion(sizes: list[int], fractions: list[float]) -> None:
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    before = np.zeros(len(labels), np.bool_)
+    for fraction in sorted(fractions):
+        seen = labelled_subset(labels, fraction, seed=1)
+        assert seen.sum() == (max(round(fraction * len(labels)), len(sizes)) if fraction else 0)
+        assert (seen >= before).all()
+        counts = np.bincount(labels[seen], minlength=len(sizes))
+        assert counts.min() >= (fraction > 0)
+        last = [(s - 0.5) / n for s, n in zip(counts, sizes, strict=True) if s > 1]
+        following = [(s + 0.5) / n for s, n in zip(counts, sizes, strict=True) if s < n]
+        assert not fraction or max(last, default=0) <= min(following, default=1)  # no class is owed one before another
+        before = seen
 
 
 def test_the_three_choices_differ() -> None:

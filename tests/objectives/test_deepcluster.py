@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from small import IMAGES, agree, clean_features, small_batch, small_objective
 from torch import nn
 
-from relatum import clustering
+import relatum
+from relatum import clustering, data
 from relatum.errors import InputError
 from relatum.objectives import EpochContext
 from relatum.objectives.deepcluster import DeepCluster
@@ -30,6 +35,51 @@ def test_the_loss_and_its_gradient_equal_a_loop_over_views(class_weights: bool) 
     objective.cluster_weights.copy_(1 - torch.bincount(labels, minlength=6).double() / IMAGES)
     agree(objective, objective(batch)[0], above / below)
     assert abs(loss.item() - float(above.detach()) / below) < 1e-7
+
+
+def test_what_is_clustered_are_clean_images_normalised_once(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The features that a run hands over, against the definition: pixels, mean and deviation, eval mode, in order."""
+    found: list[tuple[torch.Tensor, nn.Module]] = []
+    start = DeepCluster.start_epoch
+
+    def look(self: DeepCluster, context: EpochContext) -> Any:
+        found.append((context.features(), copy.deepcopy(self.backbone)))
+        return start(self, context)
+
+    monkeypatch.setattr(DeepCluster, "start_epoch", look)
+    relatum.pretrain(
+        pictures,
+        out=tmp_path / "run",
+        method="deepcluster",
+        epochs=2,
+        batch_size=12,
+        compile="off",
+        threads=1,
+        quiet=True,
+    )
+    images = data.load(pictures)
+    clean = torch.from_numpy(images.images / 255.0)
+    x = ((clean - torch.tensor(images.mean)) / torch.tensor(images.std)).float().permute(0, 3, 1, 2)
+    assert len(found) == 2
+    for features, backbone in found:
+        with torch.no_grad():
+            torch.testing.assert_close(features, backbone.eval()(x), rtol=0, atol=1e-4)
+    assert not torch.equal(found[0][0], found[1][0])  # those of the second epoch are by the backbone as it is then
+
+
+def test_five_starts_of_at_most_thirty_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts: list[int] = []
+    lloyd = clustering.lloyd
+
+    def count(points: torch.Tensor, centroids: torch.Tensor, iterations: int) -> Any:
+        starts.append(iterations)
+        return lloyd(points, centroids, iterations)
+
+    monkeypatch.setattr(clustering, "lloyd", count)
+    small_objective("deepcluster", clusters=6)
+    assert starts == [30] * 5
 
 
 @pytest.mark.parametrize("reset", ["head", "last"])

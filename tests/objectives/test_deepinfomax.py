@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from small import agree, gradients, small_batch, small_objective
 from torch import nn
 
+import relatum
 from relatum.errors import InputError
 from relatum.objectives import deepinfomax
 from relatum.objectives.deepinfomax import DeepInfoMax, local_loss, prior_loss, uniform_prior
@@ -126,6 +129,66 @@ def test_sizes_are_those_of_the_authors_code() -> None:
     objective = small_objective("deepinfomax")
     assert [tuple(p.shape) for p in objective.local.parameters()][::2] == [(256, 72), (256, 256), (1, 256)]
     assert [tuple(p.shape) for p in objective.prior.parameters()][::2] == [(512, 64), (128, 512), (1, 128)]
+
+
+class Net(nn.Module):
+    """A backbone of one's own: a stem without parameters and a body that fits one side of the views alone."""
+
+    def __init__(self, side: int, outputs: int = 5) -> None:
+        super().__init__()
+        self.side, self.outputs = side, outputs
+
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.avg_pool2d(x, 2)
+
+    def body(self, first_map: torch.Tensor) -> torch.Tensor:
+        return first_map.reshape(len(first_map), 3, (self.side // 2) ** 2).mean(2).repeat(1, 2)[:, : self.outputs]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(self.stem(x))
+
+
+class Flat(Net):
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        return super().stem(x).flatten(1)
+
+
+def test_a_backbone_of_ones_own_is_looked_at_with_the_views_of_the_run() -> None:
+    objective = DeepInfoMax(Net(40), 5, side=40)
+    assert objective.local.channels == 3
+    loss, _ = objective(torch.randn(1, 4, 3, 40, 40))
+    assert bool(torch.isfinite(loss))
+    with pytest.raises(InputError, match=r"num_features is 6, but Net.body gives \(5,\) per view"):
+        DeepInfoMax(Net(40), 6, side=40)
+    with pytest.raises(InputError, match=r"a map \(N, c, H, W\); Flat.stem gives \(2, 1200\)"):
+        DeepInfoMax(Flat(40), 5, side=40)
+
+
+class Trained(Net):
+    """The same with something to train."""
+
+    num_features = 5
+
+    def __init__(self) -> None:
+        super().__init__(40)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def stem(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scale * super().stem(x)
+
+
+def test_a_run_says_that_there_is_nothing_to_compile(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = relatum.pretrain(
+        pictures, out=tmp_path / "run", method="deepinfomax", backbone=Trained(), side=40, epochs=1, batch_size=12,
+        compile="on", threads=1,
+    )  # fmt: skip
+    said = capsys.readouterr().err
+    assert "deepinfomax has nothing to compile" in said
+    assert "torch.compile" not in said
+    assert "compiling the backbone" not in said
+    assert run.recipe.run.compile == "off"
 
 
 def test_what_it_cannot_use_is_refused() -> None:

@@ -18,7 +18,9 @@ from small import CLASSES, TRAINED, small_batch, small_objective
 import relatum
 from relatum import config, data, objectives, registry
 from relatum.batch import Batch
+from relatum.loader import BatchMaker
 from relatum.objectives import EpochContext
+from relatum.prepare import prepare
 
 BLIND = [name for name in TRAINED if not registry.METHODS[name].uses_labels]
 # views.number, batch size: small enough for seconds, with a short last batch (36 pictures).
@@ -31,7 +33,11 @@ RUNS = {
     "supervised": (1, 8),
 }
 FLAGS: dict[str, Any] = {"epochs": 2, "seed": 1, "compile": "off", "threads": 1, "quiet": True}
-SETS = {"deepcluster": {"objective.clusters": 5}, "deepinfomax": {"objective.locations": 64}}
+SETS = {
+    "deepcluster": {"objective.clusters": 5},
+    "deepinfomax": {"objective.locations": 64},
+    "supervised": {"train.backbone_lr": 0.01},  # two groups of parameters
+}
 
 
 def pretrain(method: str, pictures: Path, out: Path, **more: Any) -> bytes:
@@ -56,14 +62,27 @@ def test_all_seven_are_there() -> None:
     assert set(RUNS) == set(TRAINED)
 
 
-@pytest.mark.parametrize("method", registry.METHODS)
-def test_a_row_and_its_class_agree(method: str) -> None:
+@pytest.mark.parametrize(
+    ("method", "parts"),
+    [
+        ("relational", {"relation"}),
+        ("simclr", {"head"}),
+        ("rotation", {"classifier"}),
+        ("deepcluster", {"head", "pseudo_labels", "cluster_weights"}),
+        ("deepinfomax", {"local", "prior"}),
+        ("supervised", {"classifier"}),
+        ("random", set()),
+    ],
+)
+def test_a_row_and_its_class_agree(method: str, parts: set[str]) -> None:
     row = registry.METHODS[method]
     made = small_objective(method)
     assert isinstance(made, objectives.Objective)
     assert made.uses_labels == row.uses_labels
     assert made.min_images in (1, 2)
-    assert all(name.startswith("backbone.") or name in made.head_state() for name in made.state_dict())
+    assert {name.split(".")[0] for name in made.head_state()} == parts
+    whole = {f"backbone.{name}" for name in made.backbone.state_dict()} | made.head_state().keys()
+    assert whole == made.state_dict().keys()
 
 
 @pytest.mark.parametrize(
@@ -115,7 +134,10 @@ def test_recipes_are_the_papers(method: str, expected: dict[str, Any]) -> None:
     [
         ("simclr", {"objective.loss": "log-mean"}),
         ("deepcluster", {"objective.reset": "last", "objective.class_weights": True}),
-        ("deepinfomax", {"objective.adversarial": False}),
+        ("deepinfomax", {"objective.adversarial": False, "train.drop_last": True}),
+        ("relational", {}),
+        ("rotation", {}),
+        ("supervised", {}),
     ],
 )
 def test_recipes_of_the_authors_code(method: str, expected: dict[str, Any]) -> None:
@@ -124,6 +146,20 @@ def test_recipes_of_the_authors_code(method: str, expected: dict[str, Any]) -> N
     official = config.flatten(config.draft(flags={**flags, "preset": "official"}).recipe().tables())
     changed = {key: value for key, value in official.items() if paper[key] != value}
     assert changed == {"preset": "official", **expected}
+
+
+@pytest.mark.parametrize("method", TRAINED)
+@pytest.mark.parametrize("preset", ["paper", "official"])
+def test_only_the_authors_deep_infomax_drops_the_last_short_batch(method: str, preset: str, pictures: Path) -> None:
+    """36 pictures in mini-batches of 8: four full ones and one of four."""
+    flags = {"data.name": str(pictures), "method": method, "preset": preset, "train.batch_size": 8, "train.epochs": 1}
+    prepared = prepare(config.draft(flags=flags))
+    dropped = (method, preset) == ("deepinfomax", "official")
+    maker = BatchMaker(prepared.images, prepared.recipe, labels=prepared.labels, min_images=2)
+    assert maker.steps_per_epoch == (4 if dropped else 5)
+    last = maker.make(maker.steps_per_epoch - 1)
+    assert last.views.shape[1] == (8 if dropped else 4)
+    assert (last.epoch, maker.make(maker.steps_per_epoch).epoch) == (0, 1)
 
 
 @pytest.mark.parametrize("method", BLIND)
@@ -185,13 +221,16 @@ def test_a_state_dict_in_mid_epoch_is_all_there_is(method: str) -> None:
 def test_an_interrupted_run_resumes_exactly(
     method: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped at step 7 of two epochs of five, continued from the checkpoint of step 6: the same bytes."""
+    """Stopped at step 7 of three epochs of five, continued from the checkpoint of step 6: the same bytes.
+
+    The third epoch starts after the restore: DeepCluster clusters anew, and the optimiser forgets its head.
+    """
     from relatum.engine import Trainer
 
     class Stop(Exception):
         pass
 
-    whole = pretrain(method, pictures, tmp_path / "whole")
+    whole = pretrain(method, pictures, tmp_path / "whole", epochs=3)
     original = Trainer._after_step
 
     def stop(self: Trainer, *arguments: Any) -> None:
@@ -200,13 +239,14 @@ def test_an_interrupted_run_resumes_exactly(
             raise Stop
 
     monkeypatch.setattr(Trainer, "_after_step", stop)
+    sets = {"checkpoint.every_steps": 6}
     with pytest.raises(Stop):
-        pretrain(method, pictures, tmp_path / "run", set={"checkpoint.every_steps": 6})
+        pretrain(method, pictures, tmp_path / "run", epochs=3, set=sets)
     monkeypatch.setattr(Trainer, "_after_step", original)
     steps: list[int] = []
     train = Trainer.train
     monkeypatch.setattr(Trainer, "train", lambda self: (steps.append(self.step), train(self)))
-    assert pretrain(method, pictures, tmp_path / "run", resume=True, set={"checkpoint.every_steps": 6}) == whole
+    assert pretrain(method, pictures, tmp_path / "run", epochs=3, resume=True, set=sets) == whole
     assert steps == [6]
 
 
@@ -227,11 +267,11 @@ cli.main(sys.argv[1:])
 @pytest.mark.slow
 @pytest.mark.parametrize("method", TRAINED)
 def test_a_killed_run_resumes_exactly(method: str, pictures: Path, tmp_path: Path) -> None:
-    """SIGKILL after step 7 of two epochs of five, in a process of its own; the command continues with the same bits."""
+    """SIGKILL after step 7 of three epochs of five, in a process of its own; the command goes on with the same bits."""
     whole, run = tmp_path / "whole", tmp_path / "run"
     views, batch_size = RUNS[method]
     words = ["pretrain", str(pictures), "--method", method, "--views", str(views), "--batch-size", str(batch_size)]
-    words += ["--epochs", "2", "--seed", "1", "--threads", "1", "--set", "log.every_steps=1"]
+    words += ["--epochs", "3", "--seed", "1", "--threads", "1", "--set", "log.every_steps=1"]
     words += ["--set", "checkpoint.every_steps=3"]
     words += [word for key, value in SETS.get(method, {}).items() for word in ("--set", f"{key}={value}")]
     plain = [sys.executable, "-m", "relatum", *words]
@@ -246,7 +286,7 @@ def test_a_killed_run_resumes_exactly(method: str, pictures: Path, tmp_path: Pat
     assert b"resumed at step 6" in again.stderr
     assert (run / "backbone.safetensors").read_bytes() == (whole / "backbone.safetensors").read_bytes()
     logged = [[json.loads(line) for line in (r / "metrics.jsonl").read_text().splitlines()] for r in (whole, run)]
-    assert [row["step"] for row in logged[1]] == list(range(1, 11))
+    assert [row["step"] for row in logged[1]] == list(range(1, 16))
     assert [row["loss"] for row in logged[1]] == [row["loss"] for row in logged[0]]
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from small import agree, small_batch, small_objective
 
-from relatum import backbones
+from relatum import backbones, config, data, registry
 from relatum.errors import InputError
+from relatum.evaluation import finetune
+from relatum.loader import BatchMaker
 from relatum.objectives.random import RandomWeights
 from relatum.objectives.supervised import Supervised
 
@@ -56,6 +59,35 @@ def test_labels_are_needed() -> None:
         objective(small_batch(labels=False))
     with pytest.raises(InputError, match="needs labels"):
         Supervised(torch.nn.Identity(), 4, num_classes=0)
+
+
+def test_on_stl10_it_is_finetuning_from_scratch() -> None:
+    """The appendix: schedule and augmentations of finetuning, 100 epochs, on the labelled set."""
+    recipe = config.draft(flags={"data.name": "stl10", "method": "supervised"}).recipe()
+    train, tuned = recipe.train, finetune.resolved(finetune.FinetuneSettings(), "paper", "stl10")
+    assert (train.optimizer, train.schedule, train.weight_decay) == ("adam", tuned.schedule, tuned.weight_decay)
+    assert (train.lr, train.backbone_lr, train.batch_size) == (tuned.lr, tuned.backbone_lr, tuned.batch_size)
+    assert (train.epochs, recipe.data.split, recipe.views.policy) == (tuned.epochs, "train", tuned.augmentation)
+    assert round(96 * recipe.views.cutout_area**0.5) == 32
+
+
+@pytest.mark.parametrize("dataset", [*registry.DATASETS, "/a/folder"])
+def test_cutout_is_that_of_finetuning(dataset: str) -> None:
+    flags = {"data.name": dataset, "method": "supervised", "views.policy": "finetune"}
+    recipe = config.draft(flags=flags).recipe()
+    assert recipe.views.cutout_area == finetune.resolved(finetune.FinetuneSettings(), "paper", dataset).cutout_area
+    assert config.draft(flags={**flags, "views.policy": "flip"}).recipe().views.cutout_area is None
+
+
+@pytest.mark.parametrize(("dataset", "size"), [("stl10", 32), ("cifar10", 16), ("cifar100", 8)])
+def test_views_are_blanked_by_the_datasets_patch(dataset: str, size: int) -> None:
+    flags = {"data.name": dataset, "method": "supervised", "views.policy": "finetune"}
+    side = registry.DATASETS[dataset].side
+    pixels = np.zeros((32, side, side, 3), np.uint8)
+    images = data.ImageSet(dataset, "train", pixels, None, (), (0.5,) * 3, (0.5,) * 3, 4)
+    params = BatchMaker(images, config.draft(flags=flags).recipe()).make(0).params
+    assert params is not None
+    assert set(params.cutout[:, 2].tolist()) == {0, size}
 
 
 def test_random_weights_are_those_of_the_seed_with_fresh_statistics() -> None:

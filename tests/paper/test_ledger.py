@@ -49,6 +49,15 @@ def test_entries_match_by_what_decides_the_weights() -> None:
     assert not entry(RUN, train__lr=0.01).matches(RUN)
 
 
+def test_a_key_that_an_older_entry_lacks_is_its_default() -> None:
+    for preset, matches in (("paper", True), ("official", False)):  # the authors' code drops the last short batch
+        run = Run("deepinfomax", "cifar10", "conv4", 1, 200, 128, 1, preset)
+        older = entry(run)
+        del older.document["recipe"]["train"]["drop_last"]
+        assert older.matches(run) is matches
+        assert entry(run).matches(run)
+
+
 def test_random_weights_match_whatever_data_they_were_made_with() -> None:
     planned = Run("random", "shapes", "conv4", 1, 0, 1, 1)
     assert entry(dataclasses.replace(planned, data="cifar10")).matches(planned)

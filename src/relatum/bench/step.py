@@ -32,7 +32,7 @@ from relatum.engine import Trainer, compile_backbone, make_fabric
 from relatum.errors import InputError
 from relatum.loader import BatchMaker
 from relatum.objectives import EpochContext
-from relatum.prepare import Prepared, resolve_machine, visible_labels
+from relatum.prepare import Prepared, check_method, resolve_machine, visible_labels
 from relatum.runfolder import RunFolder
 from relatum.training import clean_features, make_batches, make_objective
 
@@ -119,6 +119,7 @@ def prepare_step(
     found = {"data.side": images.side, "data.pad": images.pad, "data.images": len(images)}
     draft = config.draft(flags=flags)
     recipe = draft.recipe(found)
+    check_method(recipe)
     recipe = config.Draft({**draft.values, **resolve_machine(recipe)}).recipe(found)
     return Prepared(recipe, images, None, visible_labels(images, recipe))
 

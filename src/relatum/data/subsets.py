@@ -49,15 +49,32 @@ def limit(images: ImageSet, n: int, seed: int) -> ImageSet:
 
 
 def labelled_subset(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which labels a semi-supervised learner may see: a class-balanced mask, one per class or more unless 0 are."""
+    """Which labels a semi-supervised learner may see: a class-balanced mask; a larger fraction keeps a smaller one's.
+
+    Exactly round(fraction · N) labels, but at least one of each class unless the fraction is 0.
+    """
     if not 0 <= fraction <= 1:
         raise InputError(f"a fraction of labels of {fraction} is out of range: it must lie between 0 and 1.")
     labels = np.asarray(labels, np.int64)
     mask = np.zeros(len(labels), np.bool_)
-    for label in np.unique(labels) if fraction > 0 else ():
-        members = np.flatnonzero(labels == label)
-        mask[members[_ranks(len(members), seed, _LABELLED, int(label)) < max(1, round(fraction * len(members)))]] = True
+    if fraction > 0:
+        number = max(round(fraction * len(labels)), len(np.unique(labels)))
+        mask[_order_of_labels(labels, seed)[:number]] = True
     return mask
+
+
+def _order_of_labels(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """All images in the order in which their labels become visible: one of each class, then in proportion throughout.
+
+    The image of rank r in a class of n stands at (r + ½) / n, which is Webster's method: a longer beginning of the
+    order never takes an image away. Largest remainders would: one label more in all can be one less for some class.
+    """
+    classes, index, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    ranks = np.empty(len(labels), np.int64)
+    for number, label in enumerate(classes):
+        ranks[index == number] = _ranks(int(counts[number]), seed, _LABELLED, int(label))
+    ties = rng.permutation(len(classes), rng.SUBSET, _LABELLED, seed, -1)  # equal places: a class drawn at random
+    return np.lexsort((ties[index], (ranks + 0.5) / counts[index], ranks > 0))
 
 
 def _labels(images: ImageSet) -> NDArray[np.int64]:

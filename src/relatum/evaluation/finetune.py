@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum import rng, views
+from relatum import registry, rng, views
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import classifier, scores
@@ -45,9 +45,6 @@ _PRESETS: dict[str, dict[str, Any]] = {
         "augmentation": "none",
     },
 }
-# Share of the image that cutout blanks (the paper's appendix); STL-10's 32 × 32 of 96 × 96 serves for all others.
-_CUTOUT = {"cifar10": 0.25, "cifar100": 0.0625, "cifar100-20": 0.0625}
-_CUTOUT_ELSE = 0.111
 
 
 @dataclass(frozen=True)
@@ -75,7 +72,7 @@ def resolved(chosen: FinetuneSettings, preset: str, dataset: str) -> FinetuneSet
     """The settings with everything filled in from the preset and the dataset."""
     preset = preset if chosen.preset == "run" else chosen.preset
     missing = {k: v for k, v in _PRESETS[preset].items() if getattr(chosen, k) in (None, "preset")}
-    area = chosen.cutout_area if chosen.cutout_area is not None else _CUTOUT.get(dataset, _CUTOUT_ELSE)
+    area = chosen.cutout_area if chosen.cutout_area is not None else registry.cutout_area(dataset)
     return replace(chosen, preset=preset, cutout_area=area, **missing)
 
 
@@ -102,6 +99,7 @@ class Trainer:
     ) -> None:
         assert chosen.lr is not None
         assert chosen.backbone_lr is not None
+        assert chosen.cutout_area is not None
         self.images, self.labels, self.chosen, self.seed = images, labels, chosen, seed
         self.device = next(backbone.parameters()).device
         self.backbone = copy.deepcopy(backbone).requires_grad_(True).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -112,7 +110,7 @@ class Trainer:
             {"params": list(self.backbone.parameters()), "lr": chosen.backbone_lr, "base": chosen.backbone_lr},
         ]
         self.optimizer = torch.optim.Adam(groups, weight_decay=chosen.weight_decay or 0.0)
-        self.policy = replace(views.POLICIES["finetune"], cutout_area=chosen.cutout_area or _CUTOUT_ELSE)
+        self.policy = replace(views.POLICIES["finetune"], cutout_area=chosen.cutout_area)
 
     @property
     def batches(self) -> list[slice]:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from relatum.batch import Batch
+from relatum.config import Recipe
+from relatum.errors import InputError
 
 Metrics = dict[str, Tensor]
 
@@ -57,6 +59,12 @@ class Objective(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.num_features = num_features
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Refuse a recipe that the method cannot learn from; called before any data is loaded."""
+        if recipe.views.number < cls.min_views:
+            raise InputError(f"{recipe.method} needs at least {cls.min_views} views per image (--views).")
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss of one batch, and its metrics as detached scalars."""

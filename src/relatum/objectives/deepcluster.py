@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
 from relatum import clustering, rng
@@ -80,17 +80,20 @@ class DeepCluster(Objective):
         return F.cross_entropy(logits, targets, weights), {"accuracy": accuracy(logits, targets)}
 
     def start_epoch(self, context: EpochContext) -> Iterable[nn.Parameter]:
-        """Cluster the clean images, and make the head anew."""
+        """Cluster the clean images, and make the head anew.
+
+        In data-parallel training the first process clusters for all: each has batch-norm statistics of its own.
+        """
         began = time.perf_counter()
         context.say(f"epoch {context.epoch + 1}: clustering the training images")
-        features = context.features()
-        if len(features) != len(self.pseudo_labels):
-            raise ValueError(f"{len(features)} features for {len(self.pseudo_labels)} images: one is needed for each.")
-        points = clustering.prepare(features)
-        labels = clustering.kmeans(points, self.clusters, context.seed, context.epoch)[1]
-        sizes = torch.bincount(labels, minlength=self.clusters)
         previous = self.pseudo_labels.clone().cpu()
-        self.pseudo_labels.copy_(labels)
+        several = distributed.is_available() and distributed.is_initialized()
+        if not several or distributed.get_rank() == 0:
+            self.pseudo_labels.copy_(self.cluster(context))
+        if several:
+            distributed.broadcast(self.pseudo_labels, 0)
+        labels = self.pseudo_labels.cpu()
+        sizes = torch.bincount(labels, minlength=self.clusters)
         self.cluster_weights.copy_(1 - sizes / len(labels))
         known = "" if int(previous.min()) < 0 else f", NMI {clustering.mutual_information(previous, labels):.2f}"
         context.say(
@@ -98,6 +101,13 @@ class DeepCluster(Objective):
             f" {int(sizes.min())} to {int(sizes.max())} in each{known}, {time.perf_counter() - began:.1f} s"
         )
         return self.renew(context.seed, context.epoch)
+
+    def cluster(self, context: EpochContext) -> Tensor:
+        """The cluster of each clean image, (N,)."""
+        features = context.features()
+        if len(features) != len(self.pseudo_labels):
+            raise ValueError(f"{len(features)} features for {len(self.pseudo_labels)} images: one is needed for each.")
+        return clustering.kmeans(clustering.prepare(features), self.clusters, context.seed, context.epoch)[1]
 
     def renew(self, seed: int, epoch: int) -> list[nn.Parameter]:
         """New weights for the head, or its last layer, from (seed, epoch) alone; the parameters stay in place."""

@@ -45,6 +45,7 @@ class DeepInfoMax(Objective):
         adversarial: False is the authors' code.
         hidden: channels of the local discriminator.
         locations: how many places of the map a step looks at, drawn at random; None is all of them.
+        side: of the views, in pixels.
     """
 
     min_images = 2  # the negatives are the maps of other images
@@ -59,11 +60,12 @@ class DeepInfoMax(Objective):
         adversarial: bool = True,
         hidden: int = 256,
         locations: int | None = None,
+        side: int = 32,
         **unused: Any,
     ) -> None:
         super().__init__(backbone, num_features)
         self.beta, self.gamma, self.adversarial, self.locations = beta, gamma, adversarial, locations
-        self.local = LocalDiscriminator(_map_channels(backbone), num_features, hidden)
+        self.local = LocalDiscriminator(_map_channels(backbone, num_features, side), num_features, hidden)
         self.prior = nn.Sequential(
             nn.Linear(num_features, 512), nn.ReLU(), nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 1)
         )
@@ -183,17 +185,23 @@ def uniform_prior(y: Tensor, batch: Batch) -> Tensor:
     return torch.from_numpy(rng.uniform(keys, np.arange(y.numel()).reshape(y.shape))).to(y.device, y.dtype)
 
 
-def _map_channels(backbone: nn.Module) -> int:
+def _map_channels(backbone: nn.Module, num_features: int, side: int) -> int:
     """The channels of the stem's map, from a pass over two blank images in eval mode."""
+    name = type(backbone).__name__
     if not (callable(getattr(backbone, "stem", None)) and callable(getattr(backbone, "body", None))):
         raise InputError(
-            f"Deep InfoMax compares the first feature map with the representation: {type(backbone).__name__} needs"
+            f"Deep InfoMax compares the first feature map with the representation: {name} needs"
             " stem(x), which gives the map, and body(map), which gives the representation."
         )
-    reference = next(backbone.parameters())
+    reference = next(backbone.parameters(), torch.empty(0))
     mode = backbone.training
     with torch.no_grad():
-        blank = torch.zeros(2, 3, 32, 32, dtype=reference.dtype, device=reference.device)
+        blank = torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device)
         first_map = backbone.eval().stem(blank)  # type: ignore[operator]
+        if first_map.ndim != 4:
+            raise InputError(f"Deep InfoMax needs a map (N, c, H, W); {name}.stem gives {tuple(first_map.shape)}.")
+        y = backbone.body(first_map)  # type: ignore[operator]
     backbone.train(mode)
+    if y.shape != (2, num_features):
+        raise InputError(f"num_features is {num_features}, but {name}.body gives {tuple(y.shape[1:])} per view.")
     return int(first_map.shape[1])

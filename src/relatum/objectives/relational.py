@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from relatum import relation, rng
 from relatum.batch import Batch
+from relatum.config import Recipe
+from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective
 
 
@@ -58,6 +60,15 @@ class RelationalReasoning(Objective):
         self.avoid_collisions = avoid_collisions
         self.uses_labels = avoid_collisions  # the visible ones, -1 elsewhere; otherwise none ever reaches the loss
         self.kernels = "auto" if kernels == "numba" else kernels  # `max` and the ablations have no numba kernel
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """Collisions can be avoided only where labels are seen."""
+        super().check(recipe)
+        if recipe.objective.avoid_collisions and not recipe.data.labels:
+            raise InputError(
+                "objective.avoid_collisions=true needs labels to see collisions by: add --labels FRACTION."
+            )
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""

@@ -9,7 +9,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relatum.batch import Batch
+from relatum.config import Recipe
+from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, accuracy, single
+from relatum.views import POLICIES
 
 
 class RotationNet(Objective):
@@ -26,6 +29,18 @@ class RotationNet(Objective):
     def __init__(self, backbone: nn.Module, num_features: int, **unused: Any) -> None:
         super().__init__(backbone, num_features)
         self.classifier = nn.Linear(num_features, 4)
+
+    @classmethod
+    def check(cls, recipe: Recipe) -> None:
+        """The four turns must be equally likely: with fewer of them the task is smaller, with one there is none."""
+        super().check(recipe)
+        turn = POLICIES[recipe.views.policy].turn
+        if turn == "none" or (turn == "view" and recipe.views.number % 4):
+            raise InputError(
+                f"{recipe.method}: {recipe.views.number} view(s) of the policy '{recipe.views.policy}' do not show all"
+                " four turns equally often. Use --views 4 with views.policy=rotation, or for other numbers"
+                " --set views.policy=rotation-study."
+            )
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all K·M views, and the share of turns recognised."""

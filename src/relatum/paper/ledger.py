@@ -109,12 +109,12 @@ class Entry:
 
     def matches(self, run: Run) -> bool:
         """Whether this entry is of that run: all that decides the weights agrees."""
-        flat = config.flatten(self.document.get("recipe", {}))
+        flat = {**config.left_out(run.method), **config.flatten(self.document.get("recipe", {}))}
         if run.method == "random":  # weights of a seed and a backbone, whatever the data
             wanted: dict[str, Any] = {"method": "random", "seed": run.seed, "backbone.name": run.backbone}
         else:
             wanted = _decisive(run)
-        return all(_same(flat.get(key, value), value) for key, value in wanted.items())
+        return all(_same(flat[key], value) for key, value in wanted.items())
 
     def result(self, evaluation: Evaluation) -> dict[str, Any] | None:
         """The result of that evaluation of this run, if it is here."""
