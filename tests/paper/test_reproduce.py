@@ -73,6 +73,21 @@ def test_a_failed_run_is_shown_as_failed_does_not_stop_the_others_and_is_tried_a
     assert {figure(c, results).status for c in asked.tables[0].cells} == {known.DONE}
 
 
+def test_a_result_of_another_protocol_is_not_the_cell_s_and_is_made_again(run_stub: Run, trace: Path) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    results, _ = run_stub(asked)
+    path = results.run_dir(asked.runs[0]) / "evaluations" / asked.evaluations[0].file
+    document = json.loads(path.read_text())
+    logistic = {**document, "settings": {**document["settings"], "solver": "logistic", "epochs": None}}
+    path.write_text(json.dumps(logistic))
+    assert figure(asked.tables[0].cells[0], results).status == known.MISSING
+    assert results.source(asked.evaluations[0]) is None
+    trace.write_text("")
+    run_stub(asked)
+    assert [line.split()[0] for line in trace.read_text().splitlines()] == ["evaluate"]
+    assert json.loads(path.read_text()) == document
+
+
 def test_an_unreadable_result_is_missing_and_the_other_seeds_count(run_stub: Run) -> None:
     asked = plan(["domain-transfer"], Request(("cifar10",), ("conv4",), ("relational",), (1, 2)))
     broken = asked.evaluations[1]

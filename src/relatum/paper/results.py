@@ -63,18 +63,22 @@ class Results:
 
     def result(self, evaluation: Evaluation) -> Mapping[str, Any] | None:
         """The result of an evaluation, from its run folder or from the ledger."""
-        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
-        if document is not None and ledger.is_result(document, evaluation) and self.trained(evaluation.run):
+        if (document := self._own(evaluation)) is not None:
             return document
         for entry in self.entries_of(evaluation.run):
             if (found := entry.result(evaluation)) is not None:
                 return found
         return None
 
+    def _own(self, evaluation: Evaluation) -> dict[str, Any] | None:
+        """The result in the run's own folder."""
+        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
+        there = document is not None and ledger.is_result(document, evaluation) and self.trained(evaluation.run)
+        return document if there else None
+
     def source(self, evaluation: Evaluation) -> Path | None:
         """The ledger entry that holds a result, for links; a run's folder where it has no entry yet."""
-        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
-        if document is not None and self.trained(evaluation.run):
+        if self._own(evaluation) is not None:
             entry = self.out / "ledger" / f"{evaluation.run.id}.json"
             return entry if entry.exists() else self.run_dir(evaluation.run)
         entries = self.entries_of(evaluation.run)
