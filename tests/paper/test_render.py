@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relatum.paper import render
-from relatum.paper.grid import Evaluation
+from relatum.paper.grid import Evaluation, Scale
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.results import Results
 
@@ -69,6 +69,17 @@ def test_csv_is_one_line_per_cell(rendered: dict[str, Any]) -> None:
     assert len(lines) == 4
     ours = next(line for line in lines if line["row"].startswith("Relational"))
     assert (float(ours["ours"]), float(ours["paper"]), ours["n"], ours["status"]) == (62.0, 61.03, "3", "done")
+
+
+def test_every_form_says_which_cells_are_not_of_the_paper_s_conditions(tmp_path: Path) -> None:
+    request = Request(("cifar10",), ("conv4",), ("relational", "random"), (1,), Scale(epochs=2))
+    document = render.document(plan(["linear-evaluation"], request).tables[0], Results(tmp_path))
+    conditions = {line["row"]: line["conditions"] for line in csv.DictReader(io.StringIO(render.to_csv(document)))}
+    assert conditions == {"Relational Reasoning (ours)": "2 of 200 epochs", "Random Weights (lower bound)": ""}
+    assert document["sheets"][0]["conditions"] == "2 of 200 epochs"
+    text = render.to_markdown(document)
+    assert "not the paper's conditions: 2 of 200 epochs" in text.splitlines()[0]
+    assert "Here: 2 of 200 epochs." in text
 
 
 def test_missing_cells_are_words_never_numbers(tmp_path: Path) -> None:

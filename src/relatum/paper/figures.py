@@ -117,10 +117,9 @@ def legend(canvas: Any, rows: Sequence[Row], anything: bool, *, bars: bool = Fal
 
 def headline(canvas: Any, planned: Planned) -> None:
     """The figure's title; what was changed of the paper's conditions goes into a second line."""
-    remarks = dict.fromkeys(r for s in planned.sheets for r in s.remarks)
     text = f"{planned.table.title} ({planned.table.where} of the paper)"
     width = int(13 * canvas.get_size_inches()[0])  # characters of this size in a line
-    canvas.suptitle("\n".join([text, *textwrap.wrap("; ".join(remarks), width)]), fontsize=11)
+    canvas.suptitle("\n".join([text, *textwrap.wrap("; ".join(planned.remarks), width)]), fontsize=11)
 
 
 # --------------------------------------------------------------------------------------------------------------- graphs

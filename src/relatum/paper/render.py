@@ -41,7 +41,7 @@ def document(planned: Planned, results: Results) -> dict[str, Any]:
         "table": planned.name,
         "title": "; ".join(dict.fromkeys(s["title"] for s in sheets)),
         "where": planned.table.where,
-        "caption": planned.table.caption,
+        "caption": planned.caption,
         "complete": all(s in (known.DONE, known.NOTHING) for s in statuses),
         "sheets": sheets,
         "notes": _notes(sheets),
@@ -69,6 +69,7 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
                 "kind": cell.kind,
                 "status": ours.status,
                 "reason": ours.reason,
+                "conditions": "; ".join(cell.remarks),
                 "ours": ours.mean,
                 "ours_std": ours.std,
                 "n": ours.n,
@@ -86,7 +87,8 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
     return {
         "table": sheet.table.name,
         "title": sheet.title,
-        "caption": sheet.table.caption,
+        "caption": sheet.caption,
+        "conditions": "; ".join(sheet.remarks),
         "head": sheet.table.head,
         "rows": [{"key": r.key, "title": r.title, "note": r.note, "bound": r.bound} for r in sheet.rows],
         "columns": [{"key": c.key, "title": c.title, "group": c.group, "kind": c.kind} for c in sheet.columns],
@@ -130,7 +132,7 @@ def _sign(x: float) -> int:
 
 CSV_COLUMNS = (
     *("table", "row", "column", "ours", "ours_std", "n", "seeds", "paper", "paper_std"),
-    *("difference", "best", "paper_best", "status", "reason"),
+    *("difference", "best", "paper_best", "status", "reason", "conditions"),
 )
 
 
