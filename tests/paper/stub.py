@@ -99,6 +99,9 @@ def result(run: Path, protocol: str, dataset: str, split: str, args: argparse.Na
     (run / "evaluations").mkdir(exist_ok=True)
     name = "-".join(filter(None, (protocol, dataset, split, tag)))
     (run / "evaluations" / f"{name}.json").write_text(json.dumps(document))
+    if protocol in ("retrieval", "tsne"):
+        (run / "artifacts").mkdir(exist_ok=True)
+        (run / "artifacts" / f"{name}.npz").write_bytes(b"no picture")
 
 
 def settings(run: Path, protocol: str, dataset: str, args: argparse.Namespace) -> dict[str, object]:

@@ -13,8 +13,8 @@ from relatum.errors import InputError
 from relatum.paper import ledger
 from relatum.paper.grid import Evaluation, Run
 from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.reproduce import Outcome, execute
-from relatum.paper.results import DONE, Results, figure
+from relatum.paper.reproduce import Outcome, execute, missing
+from relatum.paper.results import DONE, MISSING, Results, figure
 
 RUN = Run("relational", "cifar10", "conv4", 4, 100, 64, 1)
 
@@ -233,6 +233,25 @@ def test_kept_weights_are_evaluated_without_training_again(
     assert [e["dataset"] for e in merged["evaluations"]] == ["cifar10", "cifar100"]
     assert [c.split()[1] for c in merged["commands"]] == ["pretrain", "evaluate", "evaluate"]
     assert config.read_toml(elsewhere.run_dir(run) / "recipe.toml")["views"]["number"] == 32
+
+
+def test_a_picture_is_not_done_by_the_ledger_alone(
+    tmp_path: Path, trace: Path, stub: tuple[str, ...], run_stub: Callable[[Plan], tuple[Results, Outcome]]
+) -> None:
+    request = Request(backbones=("conv4",), methods=("relational",), seeds=(1,))
+    asked, errors = plan(["retrieval"], request), plan(["retrieval-errors"], request)
+    results, _ = run_stub(asked)
+    assert figure(asked.tables[0].cells[0], results).status == DONE
+    elsewhere = Results(tmp_path / "new", [results.out / "ledger"])
+    assert {figure(c, elsewhere).status for c in errors.tables[0].cells} == {DONE}  # numbers are in the ledger
+    assert figure(asked.tables[0].cells[0], elsewhere).status == MISSING
+    assert missing(errors, elsewhere) == []
+    trace.write_text("")
+    assert not execute(asked, elsewhere, command=stub).failed
+    assert [line.split()[:2] for line in trace.read_text().splitlines()] == [["evaluate", "retrieval"]]
+    assert figure(asked.tables[0].cells[0], elsewhere).status == DONE
+    elsewhere.artifact(asked.evaluations[0]).unlink()
+    assert figure(asked.tables[0].cells[0], elsewhere).status == MISSING
 
 
 def test_small_weights_are_kept_beside_the_entry_and_large_ones_are_not(tmp_path: Path) -> None:

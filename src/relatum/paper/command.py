@@ -106,7 +106,7 @@ def dry_document(asked: Plan, results: Results, cost: estimate.Cost) -> dict[str
     documents = [_dry_table(t, asked.request, results, cost) for t in asked.tables]
     if len(documents) == 1:
         return documents[0]
-    return {"tables": documents, **_work(asked.runs, asked.evaluations, results, cost)}
+    return {"tables": documents, **_work(asked, results, cost)}
 
 
 def _dry_table(planned: Planned, request: Request, results: Results, cost: estimate.Cost) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def _dry_table(planned: Planned, request: Request, results: Results, cost: estim
             for c in planned.cells
         ]
     title = "; ".join(dict.fromkeys(s.title for s in planned.sheets)) or planned.table.title
-    work = _work(planned.runs, planned.evaluations, results, cost)
+    work = _work(planned, results, cost)
     seconds = work.pop("seconds_estimate")
     return {"table": planned.name, "title": title, **work, "cells": cells, "seconds_estimate": seconds}
 
@@ -150,11 +150,10 @@ def _claim_cells(results: Results, request: Request) -> list[dict[str, Any]]:
     ]
 
 
-def _work(
-    runs: Sequence[Run], evaluations: Sequence[Evaluation], results: Results, cost: estimate.Cost
-) -> dict[str, Any]:
+def _work(asked: Plan | Planned, results: Results, cost: estimate.Cost) -> dict[str, Any]:
     """Runs and evaluations with what is done, and the seconds of what is left."""
-    have = {e: results.result(e) is not None for e in evaluations}
+    runs, evaluations, pictures = asked.runs, asked.evaluations, asked.pictures
+    have = {e: results.ready(e, picture=e in pictures) for e in evaluations}
     needed = {e.run for e, there in have.items() if not there}
     left = [r for r in runs if r in needed and not results.trained(r) and not _weights_kept(r, results)]
     probes = [e for e in evaluations if e.protocol != "classifier"]  # a supervised run scores itself

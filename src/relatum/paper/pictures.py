@@ -86,9 +86,8 @@ def _matrix(axes: Any, seeds: NDArray[np.float64], names: Any) -> None:
 
 def _artifact(results: Results, evaluation: Evaluation) -> artifacts.Arrays | None:
     """What an evaluation left in its run's artifacts, or None where that is not here."""
-    path = results.run_dir(evaluation.run) / "artifacts" / evaluation.file.replace(".json", ".npz")
     try:
-        return artifacts.load(path)
+        return artifacts.load(results.artifact(evaluation)) if results.ready(evaluation, picture=True) else None
     except RelatumError:
         return None
 

@@ -135,6 +135,11 @@ class Planned:
         return tuple(dict.fromkeys(e for c in self.cells for e in (*c.evaluations, *c.minus)))
 
     @property
+    def pictures(self) -> frozenset[Evaluation]:
+        """Those of its results that a picture is drawn from: what they left in the run's folder is needed too."""
+        return frozenset(e for c in self.cells if c.kind == "picture" for e in c.evaluations)
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """Every pretraining behind its cells, once each."""
         return tuple(dict.fromkeys(e.run for e in self.evaluations))
@@ -151,6 +156,11 @@ class Plan:
     def evaluations(self) -> tuple[Evaluation, ...]:
         """Every result, once each, whatever number of tables share it."""
         return tuple(dict.fromkeys(e for t in self.tables for e in t.evaluations))
+
+    @property
+    def pictures(self) -> frozenset[Evaluation]:
+        """Every result that a picture is drawn from."""
+        return frozenset[Evaluation]().union(*(t.pictures for t in self.tables))
 
     @property
     def runs(self) -> tuple[Run, ...]:

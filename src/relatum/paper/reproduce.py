@@ -59,22 +59,23 @@ def execute(
         say: takes one line per command for people.
     """
     outcome = Outcome()
-    todo = missing(plan, results)
+    todo, pictures = missing(plan, results), plan.pictures
     with _lock(results.out, say) as lock, _Child(lock) as child:
         for number, (run, evaluations) in enumerate(todo, 1):
             job = _Job(results, run, child, (*command,), root, outcome, say, f"[{number}/{len(todo)}]")
             if job.train(scored=any(e.protocol == "classifier" for e in evaluations)):
                 for evaluation in evaluations:
-                    job.evaluate(evaluation)
+                    job.evaluate(evaluation, picture=evaluation in pictures)
             job.enter_in_ledger()
     return outcome
 
 
 def missing(plan: Plan, results: Results) -> list[tuple[Run, list[Evaluation]]]:
-    """Runs that still have something to do, each with its evaluations that have no result."""
+    """Runs that still have something to do, each with its evaluations that have no result or lack their picture."""
     wanted: dict[Run, list[Evaluation]] = {}
+    pictures = plan.pictures
     for evaluation in plan.evaluations:
-        if results.result(evaluation) is None:
+        if not results.ready(evaluation, picture=evaluation in pictures):
             wanted.setdefault(evaluation.run, []).append(evaluation)
     return list(wanted.items())
 
@@ -104,15 +105,15 @@ class _Job:
         words = [*self.run.arguments(), "--out", str(folder), "--resume"]
         return self._do(self.run.id, words, lambda: self.results.trained(self.run))
 
-    def evaluate(self, evaluation: Evaluation) -> None:
-        """Make one result file."""
-        if self.results.result(evaluation) is not None:
+    def evaluate(self, evaluation: Evaluation, *, picture: bool) -> None:
+        """Make one result file, and what a picture is drawn from."""
+        if self.results.ready(evaluation, picture=picture):
             return
         if evaluation.protocol == "classifier":  # training should have written it
             self._failed(evaluation.id, [], 1, f"training wrote no {evaluation.file}")
             return
         words = evaluation.arguments(str(self.results.run_dir(self.run)))
-        self._do(evaluation.id, words, lambda: self.results.result(evaluation) is not None)
+        self._do(evaluation.id, words, lambda: self.results.ready(evaluation, picture=picture))
 
     def enter_in_ledger(self) -> None:
         """Write the run's ledger entry, renewed after every visit."""

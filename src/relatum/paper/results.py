@@ -70,6 +70,16 @@ class Results:
                 return found
         return None
 
+    def artifact(self, evaluation: Evaluation) -> Path:
+        """Where an evaluation leaves what a picture is drawn from; the ledger keeps no such files."""
+        return self.run_dir(evaluation.run) / "artifacts" / evaluation.file.replace(".json", ".npz")
+
+    def ready(self, evaluation: Evaluation, *, picture: bool = False) -> bool:
+        """Whether an evaluation is done; for a picture, whether what it is drawn from is here as well."""
+        if picture:
+            return self._own(evaluation) is not None and self.artifact(evaluation).exists()
+        return self.result(evaluation) is not None
+
     def _own(self, evaluation: Evaluation) -> dict[str, Any] | None:
         """The result in the run's own folder."""
         document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
@@ -151,8 +161,9 @@ def figure(cell: Cell, results: Results) -> Figure:
     if not cell.planned:
         return Figure(NOTHING)
     if cell.kind == "picture":
-        ready = [results.result(e) is not None for e in cell.evaluations]
-        return Figure(DONE if all(ready) else _state(cell, results), n=sum(ready), of=len(ready))
+        ready = [results.ready(e, picture=True) for e in cell.evaluations]
+        state = DONE if all(ready) else _state(cell, results)
+        return Figure(state, n=sum(ready), of=len(ready), reason=_reason(cell, results) if state == FAILED else "")
     ours = numbers(cell, cell.evaluations, results)
     theirs = numbers(cell, cell.minus, results)
     n, of = len(ours), len(cell.evaluations)
