@@ -165,6 +165,8 @@ def test_bad_filters_are_refused() -> None:
         Request(scale=Scale(views=1))
     with pytest.raises(InputError, match="--seeds -1"):
         Request(seeds=(-1,))
+    with pytest.raises(InputError, match="names 2 more than once"):
+        Request(seeds=(1, 2, 2))
 
 
 def test_pictures_need_one_seed_the_user_s_first_if_given() -> None:

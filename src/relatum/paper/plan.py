@@ -49,6 +49,9 @@ class Request:
                 raise InputError(f"{flag} {number} is out of range: it must be at least {least}.")
         if any(seed < 0 for seed in self.seeds):
             raise InputError(f"--seeds {min(self.seeds)} is out of range: it must be at least 0.")
+        twice = [seed for seed in dict.fromkeys(self.seeds) if self.seeds.count(seed) > 1]
+        if twice:
+            raise InputError(f"--seeds names {twice[0]} more than once: one run counts once.")
 
 
 @dataclass(frozen=True)

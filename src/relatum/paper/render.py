@@ -74,6 +74,7 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
                 "ours_std": ours.std,
                 "n": ours.n,
                 "seeds": ours.of,
+                "failed": ours.failed,
                 "text": ours.text,
                 "paper": paper.mean,
                 "paper_std": paper.std,
