@@ -140,6 +140,12 @@ def test_columns_and_captions_name_what_was_put_in() -> None:
     assert "Here" not in plan(["slimagenet"]).tables[0].caption
 
 
+def test_a_dataset_that_one_part_has_is_not_put_into_another() -> None:
+    figure = plan(["fig-semi-supervised"], Request(datasets=("cifar10",), seeds=(1,))).tables[0]
+    assert [s.table.name for s in figure.sheets] == ["semi-supervised-cifar10"]
+    assert figure.remarks == ()
+
+
 def test_views_keeps_the_columns_of_the_study_up_to_k() -> None:
     p = plan(["augmentations"], Request(scale=Scale(views=4)))
     assert [c.key for c in p.tables[0].sheets[0].columns] == ["k2", "k4"]

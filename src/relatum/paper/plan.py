@@ -182,12 +182,19 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
     planned = []
     for name in dict.fromkeys(names):
         known = table.load(name)
-        sheets = () if name == "claims" else tuple(_sheet(part, request) for part in table.parts(name))
+        sheets = () if name == "claims" else tuple(_sheet(part, request) for part in _fitting(name, request))
         sheets = tuple(s for s in sheets if s.cells)
         if not sheets and name != "claims":
             raise _nothing(name, request)
         planned.append(Planned(name, known, sheets))
     return Plan(request, tuple(planned))
+
+
+def _fitting(name: str, request: Request) -> list[Table]:
+    """The tables behind a name that need the fewest substitutes: what one of them has is not put into another."""
+    parts = table.parts(name)
+    counts = [len(substitutes(part, request.datasets, request.backbones)) for part in parts]
+    return [part for part, count in zip(parts, counts, strict=True) if count == min(counts)]
 
 
 # ---------------------------------------------------------------------------------------------------- one table's cells
