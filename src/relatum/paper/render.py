@@ -23,8 +23,9 @@ STD_NOTE = (
     "finetuning table, best 72.04 with 69.82 ± 3.36 over three runs can only be the sample's."
 )
 RANK_NOTE = (
-    "Ranking: of all pairs of rows in a column that have both figures, those that ours and the paper's put in the same "
-    "order; τ is Kendall's (agreeing less disagreeing pairs, over all pairs; ties count as neither)."
+    "Ranking: of all pairs of methods in a column that have both figures, those that ours and the paper's put in the "
+    "same order, bounds (supervised, random weights) apart; τ is Kendall's (agreeing less disagreeing pairs, over all "
+    "pairs; ties count as neither)."
 )
 
 
@@ -107,12 +108,13 @@ def _is_best(cell: Cell, sheet: Sheet, values: Mapping[int, float | None]) -> bo
 
 
 def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Figure]) -> dict[str, Any] | None:
-    """How far ours and the paper's order the rows of a column alike."""
+    """How far ours and the paper's order the methods of a column alike; bounds take no part, as in "best"."""
     both = []
     for cell in sheet.cells:
         ours = figures[id(cell)].mean
         if (
             cell.column.key == column
+            and not cell.row.bound
             and cell.kind in ("mean", "best")
             and ours is not None
             and cell.paper.mean is not None
@@ -134,6 +136,7 @@ def _sign(x: float) -> int:
 CSV_COLUMNS = (
     *("table", "row", "column", "ours", "ours_std", "n", "seeds", "paper", "paper_std"),
     *("difference", "best", "paper_best", "status", "reason", "conditions"),
+    *("ranking_pairs", "ranking_agree", "kendall_tau"),  # of the cell's column
 )
 
 
@@ -150,9 +153,12 @@ def to_csv(rendered: Mapping[str, Any]) -> str:
     writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for sheet in rendered["sheets"]:
+        ranking = {r["column"]: r for r in sheet["ranking"]}
         for cell in sheet["cells"]:
+            ranks = ranking.get(cell["column_key"], {})
+            alike = {k: ranks.get(k.removeprefix("ranking_")) for k in CSV_COLUMNS[-3:]}
             numbers = {k: f"{cell[k]:.4f}" for k in ("ours", "ours_std", "difference") if cell[k] is not None}
-            writer.writerow({**cell, **numbers, "table": sheet["table"]})
+            writer.writerow({**cell, **numbers, **alike, "table": sheet["table"]})
     return out.getvalue()
 
 
