@@ -140,7 +140,8 @@ def grid_process(out: Path) -> subprocess.Popen[bytes]:
         "from relatum.paper.command import reproduce\n"
         "try:\n"
         f"    sys.exit(reproduce(['linear-evaluation'], datasets=['cifar10'], backbones=['conv4'],"
-        f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True))\n"
+        f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True,"
+        " probe=False))\n"
         "except RelatumError as error:\n"
         "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
     )

@@ -20,6 +20,8 @@ from relatum.paper.grid import Evaluation, Run, Scale
 from relatum.paper.plan import Plan, Planned, Request, plan
 from relatum.paper.results import DONE, Results, figure
 
+_KINDS = {"pretrain": "runs", "evaluate": "evaluations"}
+
 
 def reproduce(
     tables: Sequence[str],
@@ -71,13 +73,14 @@ def reproduce(
     scale = Scale(views, epochs, limit_train)
     asked = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
     results = Results(out, ledger)
+    cost = estimate.Measured() if probe else estimate.rough
     if dry_run:
-        cost = estimate.Measured() if probe else estimate.rough
         document = dry_document(asked, results, cost)
         print(json.dumps(document, indent=2, ensure_ascii=False) if as_json else _dry_words(asked, document))
         return 0
     failed: dict[str, str] = {}
     if not render_only:
+        _announce(asked, results, cost)
         failed = engine.execute(asked, results, command=command, root=root, say=_say).failed
     rendered = write(asked, results, Path(out))
     if as_json:
@@ -163,6 +166,15 @@ def _work(asked: Plan | Planned, results: Results, cost: estimate.Cost) -> dict[
         "evaluate": [_evaluation(e, results, done=have[e]) for e in probes],
         "seconds_estimate": round(seconds, 1),
     }
+
+
+def _announce(asked: Plan, results: Results, cost: estimate.Cost) -> None:
+    """Before anything starts: how much there is, how much of it is done, and about how long the rest will take."""
+    if not engine.missing(asked, results):
+        return
+    work = _work(asked, results, cost)
+    counts = [f"{len(work[k])} {name}, {sum(x['done'] for x in work[k])} done" for k, name in _KINDS.items()]
+    _say(f"{'; '.join(counts)}; about {estimate.words(work['seconds_estimate'])} left on this machine (an estimate)")
 
 
 def _weights_kept(run: Run, results: Results) -> bool:
