@@ -21,7 +21,7 @@ def main() -> int:
     with Path(os.environ["STUB_TRACE"]).open("a") as trace:
         trace.write(" ".join(sys.argv[1:]) + "\n")
     if os.environ.get("STUB_FAIL", "nothing") in sys.argv:
-        print("something went wrong here", file=sys.stderr)
+        print("Epoch 1\nerror: something went wrong here\nDo it otherwise.", file=sys.stderr)
         return 1
     return pretrain() if sys.argv[1] == "pretrain" else evaluate()
 

@@ -160,6 +160,10 @@ def test_bad_usage(tmp_path: Path) -> None:
         reproduce(["grain"], dry_run=True, render_only=True)
     with pytest.raises(InputError, match="executor"):
         reproduce(["grain"], executor="moon")
+    (tmp_path / "a-file").touch()
+    for out in (tmp_path / "a-file", tmp_path / "a-file" / "under"):
+        with pytest.raises(InputError, match="a-file is a file"):
+            reproduce(["grain"], render_only=True, out=out, ledger=())
 
 
 def test_nothing_imports_torch() -> None:

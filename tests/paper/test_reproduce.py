@@ -64,7 +64,7 @@ def test_a_failed_run_is_shown_as_failed_does_not_stop_the_others_and_is_tried_a
     assert figures["relational"].status == known.FAILED
     assert figures["relational"].mean is None
     assert figures["relational"].text == "failed"
-    assert "something went wrong here" in figures["relational"].reason
+    assert figures["relational"].reason == "error: something went wrong here Do it otherwise."
     assert figures["random"].status == known.DONE
     assert len(outcome.failed) == 2
     monkeypatch.setenv("STUB_FAIL", "nothing")

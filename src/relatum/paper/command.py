@@ -70,6 +70,9 @@ def reproduce(
         raise InputError("--dry-run only plans and --render only renders: give one of them.")
     if executor != "local":
         raise InputError(f"executor '{executor}' is not known; use local.")
+    for folder in (Path(out), *Path(out).parents):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
     scale = Scale(views, epochs, limit_train)
     asked = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
     results = Results(out, ledger)
@@ -82,7 +85,10 @@ def reproduce(
     if not render_only:
         _announce(asked, results, cost)
         failed = engine.execute(asked, results, command=command, root=root, say=_say).failed
-    rendered = write(asked, results, Path(out))
+    try:
+        rendered = write(asked, results, Path(out))
+    except OSError as error:
+        raise InputError(f"cannot write tables to {out}: {error.strerror}.") from None
     if as_json:
         print(json.dumps(rendered[0] if len(rendered) == 1 else {"tables": rendered}, indent=2, ensure_ascii=False))
     else:

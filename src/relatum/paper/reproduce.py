@@ -210,7 +210,7 @@ class _Child:
             self._process.send_signal(number)
 
     def run(self, words: Sequence[str], log: Path) -> tuple[int, str]:
-        """Run a command, its output into `log`; gives its exit code and the last line it wrote."""
+        """Run a command, its output into `log`; gives its exit code and its error, or else the last line it wrote."""
         if self.stopped is not None:
             return 128 + self.stopped, ""
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -231,14 +231,16 @@ class _Child:
             if self.stopped is not None:  # the signal came while the process was being made
                 self._process.send_signal(self.stopped)
             code = self._process.wait()
-        return (code if code >= 0 else 128 - code), _last_line(log, before)
+        return (code if code >= 0 else 128 - code), _error_in(log, before)
 
 
-def _last_line(log: Path, start: int) -> str:
+def _error_in(log: Path, start: int) -> str:
+    """What a command said last: its error with the hint that follows, or else its last line."""
     with log.open("rb") as file:
         file.seek(start)
         lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
+    first = max((i for i, line in enumerate(lines) if line.startswith("error:")), default=len(lines) - 1)
+    return " ".join(lines[max(first, 0) :])[:300]
 
 
 def _end_with_parent() -> None:
