@@ -40,7 +40,7 @@ def reproduce(
     ledger: Annotated[
         list[Path] | None, typer.Option(help="folders of ledger entries that count [default: results]")
     ] = None,
-    executor: Annotated[str, typer.Option(help="local")] = "local",
+    executor: Annotated[str, typer.Option(help="local, or ray (extra `ray`)")] = "local",
     json: Json = False,
     root: Root = None,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from relatum.errors import InputError
 from relatum.files import write_json, write_text
-from relatum.paper import claims, estimate, figures, render, table
+from relatum.paper import claims, estimate, executors, figures, render, table
 from relatum.paper import reproduce as engine
 from relatum.paper.grid import Evaluation, Run, Scale
 from relatum.paper.plan import Plan, Planned, Request, plan
@@ -59,7 +59,7 @@ def reproduce(
         root: data root handed to the commands.
         dry_run: only plan.
         render_only: only render what is there.
-        executor: `local` runs one command after another.
+        executor: `local` runs one command after another; `ray` runs side by side, as tasks of a ray cluster.
         probe: measure the cost of a view for the estimate; a rough model otherwise.
         as_json: print one JSON document instead of text.
         command: the words that start relatum.
@@ -68,8 +68,7 @@ def reproduce(
         raise InputError(f"name a table or figure to reproduce: {', '.join(table.NAMES)}.")
     if dry_run and render_only:
         raise InputError("--dry-run only plans and --render only renders: give one of them.")
-    if executor != "local":
-        raise InputError(f"executor '{executor}' is not known; use local.")
+    executors.check(executor)
     for folder in (Path(out), *Path(out).parents):
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
@@ -84,7 +83,7 @@ def reproduce(
     failed: dict[str, str] = {}
     if not render_only:
         _announce(asked, results, cost)
-        failed = engine.execute(asked, results, command=command, root=root, say=_say).failed
+        failed = engine.execute(asked, results, command=command, root=root, executor=executor, say=_say).failed
     try:
         rendered = write(asked, results, Path(out))
     except OSError as error:
