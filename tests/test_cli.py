@@ -71,6 +71,8 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("evaluate", "linear", "/no/such/run", "--data", "shapes", "--set", "x"), "has no '='"),
         (("reproduce", "linear-evalution", "--dry-run"), "linear-evaluation"),
         (("reproduce", "grain", "--dry-run", "--seeds", "one"), "whole numbers"),
+        (("reproduce", "grain", "--dry-run", "--seeds", "1,1"), "names 1 more than once"),
+        (("reproduce", "grain", "--dry-run", "--seeds", ""), "--seeds is empty"),
         (("bench", "haed"), "did you mean 'head'"),
         (("export", "/no/such/run", "--format", "onx", "--out", "x"), "did you mean 'onnx'"),
         (("data", "get", "cifar"), "cifar10"),

@@ -40,7 +40,7 @@ def reproduce(
     ledger: Annotated[
         list[Path] | None, typer.Option(help="folders of ledger entries that count [default: results]")
     ] = None,
-    executor: Annotated[str, typer.Option(help="local")] = "local",
+    executor: Annotated[str, typer.Option(help="local, or ray (extra `ray`)")] = "local",
     json: Json = False,
     root: Root = None,
 ) -> None:
@@ -49,14 +49,14 @@ def reproduce(
     from relatum.paper.command import reproduce as run
 
     try:
-        numbers = [int(word) for word in _split(seeds)]
+        numbers = [int(word) for word in _split("seeds", seeds)]
     except ValueError:
         raise InputError(f"--seeds takes whole numbers, not {' '.join(seeds or ())}.") from None
     code = run(
         tables,
-        datasets=_split(datasets),
-        backbones=_split(backbones),
-        methods=_split(methods),
+        datasets=_split("datasets", datasets),
+        backbones=_split("backbones", backbones),
+        methods=_split("methods", methods),
         seeds=numbers,
         views=views,
         epochs=epochs,
@@ -127,5 +127,10 @@ def import_(
     print(import_weights(file, backbone, out, data=data, method=method))
 
 
-def _split(words: list[str] | None) -> list[str]:
-    return [part for word in words or () for part in word.split(",") if part]
+def _split(flag: str, words: list[str] | None) -> list[str]:
+    from relatum.errors import InputError
+
+    found = [part for word in words or () for part in word.split(",") if part]
+    if words and not found:
+        raise InputError(f"--{flag} is empty: name at least one, or leave it out for all.")
+    return found

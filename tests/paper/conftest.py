@@ -43,7 +43,8 @@ def results_of(tmp_path: Path) -> Callable[[Plan, Accuracy], Results]:
         for evaluation in asked.evaluations:
             run = results.run_dir(evaluation.run)
             document = {"protocol": evaluation.protocol, "dataset": evaluation.dataset, "split": evaluation.split}
-            document |= {"tag": evaluation.tag, "accuracy": accuracy(evaluation), "settings": {}, "details": {}}
+            document |= {"tag": evaluation.tag, "accuracy": accuracy(evaluation), "details": {}}
+            document |= {"settings": {k: v for k, v in evaluation.settings.items() if v is not None}}
             write_json(run / "evaluations" / evaluation.file, document)
             (run / "backbone.safetensors").touch()
         return results

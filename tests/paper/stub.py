@@ -21,7 +21,7 @@ def main() -> int:
     with Path(os.environ["STUB_TRACE"]).open("a") as trace:
         trace.write(" ".join(sys.argv[1:]) + "\n")
     if os.environ.get("STUB_FAIL", "nothing") in sys.argv:
-        print("something went wrong here", file=sys.stderr)
+        print("Epoch 1\nerror: something went wrong here\nDo it otherwise.", file=sys.stderr)
         return 1
     return pretrain() if sys.argv[1] == "pretrain" else evaluate()
 
@@ -80,6 +80,7 @@ def evaluate() -> int:
         parser.add_argument(flag, default="")
     for flag in ("--epochs", "--seed"):
         parser.add_argument(flag, type=int)
+    parser.add_argument("--set", action="append", default=[])
     args = parser.parse_args(sys.argv[2:])
     run = Path(args.run)
     assert (run / "backbone.safetensors").exists()
@@ -94,12 +95,27 @@ def result(run: Path, protocol: str, dataset: str, split: str, args: argparse.Na
         matrix = [[10.0 + 50.0 * (i == j) for j in range(10)] for i in range(10)]
         details = {"top10": number, "top100": number, "top1000": number, "matrices": {"top10": matrix}}
     document = {"protocol": protocol, "dataset": dataset, "split": split, "tag": tag, "details": details}
-    document |= {"accuracy": None if protocol == "tsne" else number, "settings": {"epochs": args.epochs}}
-    if protocol == "classifier":
-        document["settings"] = {}
+    document |= {"accuracy": None if protocol == "tsne" else number, "settings": settings(run, protocol, dataset, args)}
     (run / "evaluations").mkdir(exist_ok=True)
     name = "-".join(filter(None, (protocol, dataset, split, tag)))
     (run / "evaluations" / f"{name}.json").write_text(json.dumps(document))
+    if protocol in ("retrieval", "tsne"):
+        (run / "artifacts").mkdir(exist_ok=True)
+        (run / "artifacts" / f"{name}.npz").write_bytes(b"no picture")
+
+
+def settings(run: Path, protocol: str, dataset: str, args: argparse.Namespace) -> dict[str, object]:
+    """What the real protocol would say of itself."""
+    from relatum import config
+    from relatum.paper import grid
+
+    if protocol == "classifier":
+        return {}
+    said = {"seed": args.seed, "val_fraction": config.read_recipe(run).data.val_fraction}
+    said |= {"epochs": args.epochs} if args.epochs else {}
+    said |= {"cutout_area": grid.CUTOUT.get(dataset, grid.CUTOUT_ELSE)} if protocol == "finetune" else {}
+    said |= {key: int(value) for key, value in (text.split("=") for text in args.set)}
+    return {**grid.SETTINGS[protocol], **said}
 
 
 if __name__ == "__main__":

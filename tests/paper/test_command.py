@@ -13,7 +13,7 @@ from relatum.errors import InputError
 from relatum.paper import table
 from relatum.paper.command import reproduce
 
-SMALL: dict[str, Any] = {"datasets": ["cifar10"], "backbones": ["conv4"], "seeds": [1], "ledger": ()}
+SMALL: dict[str, Any] = {"datasets": ["cifar10"], "backbones": ["conv4"], "seeds": [1], "ledger": (), "probe": False}
 KEYS = {"table", "pretrain", "evaluate", "cells", "seconds_estimate"}
 
 
@@ -85,15 +85,35 @@ def test_run_render_and_what_is_done(
     assert all(c["done"] for c in planned["cells"])
     assert all(r["done"] for r in planned["pretrain"] + planned["evaluate"])
     assert planned["seconds_estimate"] == 0
-    full = dry(capsys, tmp_path, "linear-evaluation", **SMALL, out=out)
+    full = dry(capsys, tmp_path, "linear-evaluation", **{**SMALL, "out": out})
     assert [c["done"] for c in full["cells"]] == [c["row_key"] == "random" for c in full["cells"]]
+
+
+def test_it_says_how_much_there_is_before_it_starts_and_nothing_when_all_is_done(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    trace: Path,
+    stub: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = {**SMALL, "out": tmp_path / "out", "command": stub}
+    assert reproduce(["linear-evaluation"], **{**flags, "methods": ["relational"]}) == 0
+    capsys.readouterr()
+    flags |= {"methods": ["relational", "supervised", "simclr"]}
+    assert reproduce(["linear-evaluation"], **flags) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert re.fullmatch(r"3 runs, 1 done; 2 evaluations, 1 done; about \S+ \w+ left on this machine .*", first)
+    monkeypatch.setattr("relatum.paper.estimate.rough", lambda *_: pytest.fail("nothing is left to estimate"))
+    assert reproduce(["linear-evaluation"], **flags) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_ledger_alone_renders_and_counts_as_done(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, trace: Path, stub: tuple[str, ...]
 ) -> None:
     out = tmp_path / "out"
-    assert reproduce(["augmentations"], methods=["relational"], seeds=[1], out=out, ledger=(), command=stub) == 0
+    own: dict[str, Any] = {"out": out, "ledger": (), "command": stub, "probe": False}
+    assert reproduce(["augmentations"], methods=["relational"], seeds=[1], **own) == 0
     (out / "ledger").rename(tmp_path / "results")
     flags: dict[str, Any] = {
         "methods": ["relational"],
@@ -140,6 +160,10 @@ def test_bad_usage(tmp_path: Path) -> None:
         reproduce(["grain"], dry_run=True, render_only=True)
     with pytest.raises(InputError, match="executor"):
         reproduce(["grain"], executor="moon")
+    (tmp_path / "a-file").touch()
+    for out in (tmp_path / "a-file", tmp_path / "a-file" / "under"):
+        with pytest.raises(InputError, match="a-file is a file"):
+            reproduce(["grain"], render_only=True, out=out, ledger=())
 
 
 def test_nothing_imports_torch() -> None:

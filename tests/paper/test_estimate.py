@@ -25,6 +25,22 @@ def test_seconds_of_a_run_grow_with_what_it_does() -> None:
     assert estimate.run_seconds(Run("random", "shapes", "conv4", 1, 0, 1, 1), cost) == 10
 
 
+@pytest.mark.parametrize(("data", "seconds"), [("cifar10", 1.7), ("cifar100", 9.0)])
+def test_deepcluster_also_clusters_in_every_epoch(data: str, seconds: float) -> None:
+    run = Run("deepcluster", data, "conv4", 1, 200, 128, 1)
+    more = estimate.run_seconds(run, cost) - estimate.run_seconds(dataclasses.replace(run, method="rotation"), cost)
+    features = 50_000 * cost("conv4", 32) / 3
+    assert more / 200 == pytest.approx(features + seconds, rel=0.02)  # as `relatum.clustering` was measured
+
+
+@pytest.mark.parametrize("protocol", ["linear", "finetune"])
+def test_an_evaluation_of_fewer_images_costs_less(protocol: str) -> None:
+    whole = Evaluation(RUN, protocol, "cifar10", epochs=100)
+    few, all_ = (dataclasses.replace(whole, limit_train=n) for n in (500, 60_000))
+    assert estimate.evaluation_seconds(few, cost) < 0.5 * estimate.evaluation_seconds(whole, cost)
+    assert estimate.evaluation_seconds(all_, cost) == estimate.evaluation_seconds(whole, cost)
+
+
 def test_a_supervised_run_s_own_score_costs_nothing() -> None:
     assert estimate.evaluation_seconds(Evaluation(RUN, "classifier", "cifar10"), cost) == 0
     linear = estimate.evaluation_seconds(Evaluation(RUN, "linear", "cifar10", epochs=100), cost)
@@ -32,14 +48,20 @@ def test_a_supervised_run_s_own_score_costs_nothing() -> None:
     assert 0 < linear < finetune
 
 
-def test_a_measurement_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_is_made_once_for_a_number_of_threads_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     monkeypatch.setattr(estimate, "_measure", lambda backbone, side: calls.append((backbone, side)) or 0.5)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
     path = tmp_path / "kept.json"
     assert [estimate.Measured(path)("conv4", 32), estimate.Measured(path)("conv4", 32)] == [0.5, 0.5]
     assert calls == [("conv4", 32)]
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    assert estimate.Measured(path)("conv4", 32) == pytest.approx(0.5 / 2**0.9)
+    assert len(calls) == 2
     path.write_text("not json")
-    assert estimate.Measured(path)("conv4", 64) == 0.5
+    assert estimate.Measured(path)("conv4", 64) == pytest.approx(0.5 / 2**0.9)
 
 
 def test_where_nothing_can_be_measured_the_rough_model_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,8 @@ from relatum.errors import InputError
 from relatum.paper import ledger
 from relatum.paper.grid import Evaluation, Run
 from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.reproduce import Outcome, execute
-from relatum.paper.results import DONE, Results, figure
+from relatum.paper.reproduce import Outcome, execute, missing
+from relatum.paper.results import DONE, MISSING, Results, figure
 
 RUN = Run("relational", "cifar10", "conv4", 4, 100, 64, 1)
 
@@ -46,7 +47,28 @@ def test_entries_match_by_what_decides_the_weights() -> None:
         other = dataclasses.replace(RUN, **change)
         assert entry(other).matches(other)
         assert not entry(other).matches(RUN), change
-    assert not entry(RUN, train__lr=0.01).matches(RUN)
+    for change in (
+        *({"train__lr": 0.01}, {"data__side": 64}, {"data__split": "unlabeled"}, {"data__pad": 0}),
+        *({"data__mean": [0.5, 0.5, 0.5]}, {"run__precision": "bf16-mixed"}, {"objective__gamma": 0.0}),
+    ):
+        assert not entry(RUN, **change).matches(RUN), change
+    narrow = dataclasses.replace(RUN, method="deepinfomax", batch_size=128)
+    assert entry(narrow).matches(narrow)
+    assert not entry(narrow, objective__locations=4).matches(narrow)  # the planned recipe leaves that key out
+
+
+@pytest.mark.parametrize("recipe", [{}, {"method": "relational"}, {"method": "random", "seed": "one"}])
+def test_an_entry_without_a_whole_recipe_is_of_no_run(recipe: dict[str, object]) -> None:
+    broken = ledger.Entry(Path("any.json"), {"recipe": recipe, "evaluations": []})
+    assert not broken.matches(RUN)
+    assert not broken.matches(Run("random", "shapes", "conv4", 1, 0, 1, 1))
+
+
+def test_an_entry_of_a_version_that_lacked_a_key_still_matches() -> None:
+    old = entry(RUN)
+    del old.document["recipe"]["train"]["clip_norm"]  # absent means its default, which does not clip
+    assert old.matches(RUN)
+    assert not old.matches(dataclasses.replace(RUN, set=(("train.clip_norm", "1.0"),)))
 
 
 def test_a_key_that_an_older_entry_lacks_is_its_default() -> None:
@@ -65,18 +87,75 @@ def test_random_weights_match_whatever_data_they_were_made_with() -> None:
     assert not entry(dataclasses.replace(planned, backbone="resnet8")).matches(planned)
 
 
-def test_results_match_by_protocol_dataset_split_tag_and_epochs() -> None:
+def said(evaluation: Evaluation) -> dict[str, object]:
+    """The settings of that evaluation's result, as its file has them: None is left out."""
+    return {k: v for k, v in evaluation.settings.items() if v is not None}
+
+
+def test_results_match_by_protocol_dataset_split_tag_and_settings() -> None:
     wanted = Evaluation(RUN, "linear", "cifar10", "test", "", 100)
-    good = {"protocol": "linear", "dataset": "cifar10", "split": "test", "settings": {"epochs": 100}}
+    good = {"protocol": "linear", "dataset": "cifar10", "split": "test", "settings": said(wanted)}
     assert ledger.is_result(good, wanted)
+    for change in ({"protocol": "knn"}, {"dataset": "cifar100"}, {"split": "val"}, {"tag": "x"}, {"settings": {}}):
+        assert not ledger.is_result({**good, **change}, wanted), change
     for change in (
-        {"protocol": "knn"},
-        {"dataset": "cifar100"},
-        {"split": "val"},
-        {"settings": {"epochs": 20}},
-        {"tag": "x"},
+        *({"epochs": 20}, {"epochs": None}, {"lr": 0.1}, {"batch_size": 64}, {"solver": "logistic"}),
+        *({"seed": 2}, {"limit_train": 500}, {"val_fraction": 0.2}),
     ):
-        assert not ledger.is_result({**good, **change}, wanted)
+        assert not ledger.is_result({**good, "settings": {**said(wanted), **change}}, wanted), change
+    assert ledger.is_result({**good, "settings": {**said(wanted), "feature_scaling": "none"}}, wanted)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "change"),
+    [
+        ("finetune", {"backbone_lr": 1e-3}),
+        ("finetune", {"preset": "official"}),
+        ("finetune", {"cutout_area": 0.111}),
+        ("finetune", {"limit_train": 100}),
+        ("retrieval", {"queries_per_class": 20}),
+        ("retrieval", {"gallery": "train"}),
+        ("tsne", {"iterations": 250}),
+        ("tsne", {"n_points": 10_000, "perplexity": 5.0}),
+    ],
+)
+def test_other_protocols_match_by_their_settings(protocol: str, change: dict[str, object]) -> None:
+    wanted = Evaluation(RUN, protocol, "cifar10")
+    good = {"protocol": protocol, "dataset": "cifar10", "split": "test", "settings": said(wanted)}
+    assert ledger.is_result(good, wanted)
+    assert not ledger.is_result({**good, "settings": {**said(wanted), **change}}, wanted)
+
+
+def test_a_map_of_few_points_has_a_smaller_perplexity() -> None:
+    wanted = Evaluation(RUN, "tsne", "cifar10")
+    few = {**said(wanted), "n_points": 31, "perplexity": 10.0}
+    assert ledger.is_result({"protocol": "tsne", "dataset": "cifar10", "split": "test", "settings": few}, wanted)
+
+
+def test_the_grid_s_settings_are_the_protocols_own_defaults() -> None:
+    from relatum.evaluation import PROTOCOLS, finetune
+    from relatum.settings import table
+
+    for protocol, row in PROTOCOLS.items():
+        if protocol == "knn":  # not in the paper
+            continue
+        module = importlib.import_module(f"relatum.evaluation.{row.module}")
+        for dataset in ("cifar10", "cifar100", "cifar100-20", "stl10", "tiny-imagenet"):
+            chosen = getattr(module, row.settings)()
+            if protocol == "finetune":
+                chosen = finetune.resolved(chosen, "paper", dataset)
+            own = {"seed": 1, "val_fraction": 0.0, "limit_train": None}
+            idle = ("test_every", "save")  # how often it is looked at, and whether it is kept
+            expected = {**own, **{k: v for k, v in table(chosen).items() if k not in idle}}
+            assert Evaluation(RUN, protocol, dataset).settings == expected
+
+
+def test_the_committed_entries_of_random_weights_are_the_paper_s_cells() -> None:
+    for kept in ledger.read(Path(__file__).parents[2] / "results"):
+        run = Run("random", "shapes", kept.document["recipe"]["backbone"]["name"], 1, 0, 1, kept.document["seed"])
+        if kept.document["method"] == "random":
+            assert kept.matches(run)
+            assert kept.result(Evaluation(run, "linear", "cifar10", epochs=100)) is not None, kept.path
 
 
 def finished(folder: Path, run: Run = RUN) -> Path:
@@ -92,7 +171,7 @@ def finished(folder: Path, run: Run = RUN) -> Path:
         "dataset": "cifar10",
         "split": "test",
         "accuracy": 58.0,
-        "settings": {"epochs": 100},
+        "settings": said(Evaluation(run, "linear", "cifar10", epochs=100)),
     }
     (folder / "evaluations" / "linear-cifar10-test.json").write_text(json.dumps(result))
     (folder / "evaluations" / "broken.json").write_text("{")
@@ -163,6 +242,25 @@ def test_kept_weights_are_evaluated_without_training_again(
     assert [e["dataset"] for e in merged["evaluations"]] == ["cifar10", "cifar100"]
     assert [c.split()[1] for c in merged["commands"]] == ["pretrain", "evaluate", "evaluate"]
     assert config.read_toml(elsewhere.run_dir(run) / "recipe.toml")["views"]["number"] == 32
+
+
+def test_a_picture_is_not_done_by_the_ledger_alone(
+    tmp_path: Path, trace: Path, stub: tuple[str, ...], run_stub: Callable[[Plan], tuple[Results, Outcome]]
+) -> None:
+    request = Request(backbones=("conv4",), methods=("relational",), seeds=(1,))
+    asked, errors = plan(["retrieval"], request), plan(["retrieval-errors"], request)
+    results, _ = run_stub(asked)
+    assert figure(asked.tables[0].cells[0], results).status == DONE
+    elsewhere = Results(tmp_path / "new", [results.out / "ledger"])
+    assert {figure(c, elsewhere).status for c in errors.tables[0].cells} == {DONE}  # numbers are in the ledger
+    assert figure(asked.tables[0].cells[0], elsewhere).status == MISSING
+    assert missing(errors, elsewhere) == []
+    trace.write_text("")
+    assert not execute(asked, elsewhere, command=stub).failed
+    assert [line.split()[:2] for line in trace.read_text().splitlines()] == [["evaluate", "retrieval"]]
+    assert figure(asked.tables[0].cells[0], elsewhere).status == DONE
+    elsewhere.artifact(asked.evaluations[0]).unlink()
+    assert figure(asked.tables[0].cells[0], elsewhere).status == MISSING
 
 
 def test_small_weights_are_kept_beside_the_entry_and_large_ones_are_not(tmp_path: Path) -> None:

@@ -109,6 +109,43 @@ def test_scaled_down_titles_say_so_and_unchanged_ones_do_not() -> None:
     assert plan(["linear-evaluation"], same).tables[0].sheets[0].title == "Linear evaluation (Table 2)"
 
 
+def test_the_title_says_what_was_scaled_down_in_finetuning() -> None:
+    request = Request(methods=("supervised",), scale=Scale(epochs=5, limit_train=100))
+    sheet = plan(["finetune"], request).tables[0].sheets[0]  # from random weights: nothing is pretrained
+    assert sheet.remarks == ("finetuned for 5 of 100 epochs", "finetuned on 100 labelled images")
+    both = plan(["finetune"], Request(methods=("relational",), scale=Scale(epochs=5))).tables[0].sheets[0]
+    assert both.remarks == ("5 of 300 epochs", "finetuned for 5 of 100 epochs")
+
+
+def test_what_is_taken_away_is_compared_with_the_paper_s_too() -> None:
+    # ResNet-32 on tiny-ImageNet has K = 16 in the paper, so that --views 16 changes the Conv-4 that is taken away only.
+    request = Request(("tiny-imagenet",), methods=("relational",), seeds=(1,), scale=Scale(views=16))
+    cell = plan(["fig-depth"], request).tables[0].cells[0]
+    assert cell.remarks == ("relational reasoning with K = 16 (paper: 32)",)
+
+
+def test_a_cell_s_remarks_are_its_own() -> None:
+    request = Request(("cifar10",), ("conv4",), ("relational", "simclr", "random"), (1,), Scale(views=4))
+    remarks = {c.row.key: c.remarks for c in plan(["linear-evaluation"], request).tables[0].cells}
+    changed = ("relational reasoning with K = 4 (paper: 32)",)
+    assert remarks == {"relational": changed, "simclr": (), "random": ()}
+
+
+def test_columns_and_captions_name_what_was_put_in() -> None:
+    sheet = plan(["slimagenet"], Request(datasets=("cifar10",))).tables[0].sheets[0]
+    assert [c.title for c in sheet.columns] == ["cifar10 (paper: SlimageNet)"]
+    assert sheet.caption.endswith("Here: cifar10 in place of slimagenet.")
+    study = plan(["fig-semi-supervised"], Request(datasets=("stl10",))).tables[0]
+    assert [s.table.title for s in study.sheets] == [f"Semi-supervised, stl10 (paper: CIFAR-{n})" for n in (10, 100)]
+    assert "Here" not in plan(["slimagenet"]).tables[0].caption
+
+
+def test_a_dataset_that_one_part_has_is_not_put_into_another() -> None:
+    figure = plan(["fig-semi-supervised"], Request(datasets=("cifar10",), seeds=(1,))).tables[0]
+    assert [s.table.name for s in figure.sheets] == ["semi-supervised-cifar10"]
+    assert figure.remarks == ()
+
+
 def test_views_keeps_the_columns_of_the_study_up_to_k() -> None:
     p = plan(["augmentations"], Request(scale=Scale(views=4)))
     assert [c.key for c in p.tables[0].sheets[0].columns] == ["k2", "k4"]
@@ -134,6 +171,8 @@ def test_bad_filters_are_refused() -> None:
         Request(scale=Scale(views=1))
     with pytest.raises(InputError, match="--seeds -1"):
         Request(seeds=(-1,))
+    with pytest.raises(InputError, match="names 2 more than once"):
+        Request(seeds=(1, 2, 2))
 
 
 def test_pictures_need_one_seed_the_user_s_first_if_given() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from relatum.paper import render
-from relatum.paper.grid import Evaluation
+from relatum.paper.grid import Evaluation, Scale
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.results import Results
 
@@ -50,9 +50,9 @@ def test_mean_sample_std_difference_and_best(rendered: dict[str, Any]) -> None:
 
 
 def test_ranking_counts_pairs_in_the_same_order(rendered: dict[str, Any]) -> None:
-    # Paper: supervised > relational > simclr > rotation. Ours swaps the two in the middle: 5 of 6, tau (5 - 1) / 6.
+    # Paper: relational > simclr > rotation. Ours swaps the first two: 2 of 3, tau (2 - 1) / 3. Supervised is a bound.
     assert rendered["sheets"][0]["ranking"] == [
-        {"column": "conv4-cifar10", "pairs": 6, "agree": 5, "kendall_tau": 0.6667}
+        {"column": "conv4-cifar10", "pairs": 3, "agree": 2, "kendall_tau": 0.3333}
     ]
 
 
@@ -60,7 +60,7 @@ def test_markdown(rendered: dict[str, Any]) -> None:
     text = render.to_markdown(rendered)
     assert "| Relational Reasoning (ours) | 62.00 ± 1.00 (n = 3)<br>paper **61.03 ± 0.23**<br>+0.97 |" in text
     assert "| SimCLR | **62.50 ± 0.00 (n = 3)**<br>paper 60.43 ± 0.26<br>+2.07 |" in text
-    assert "5/6, τ +0.67" in text
+    assert "2/3, τ +0.33" in text
     assert "n − 1" in text
 
 
@@ -69,6 +69,18 @@ def test_csv_is_one_line_per_cell(rendered: dict[str, Any]) -> None:
     assert len(lines) == 4
     ours = next(line for line in lines if line["row"].startswith("Relational"))
     assert (float(ours["ours"]), float(ours["paper"]), ours["n"], ours["status"]) == (62.0, 61.03, "3", "done")
+    assert (ours["ranking_agree"], ours["ranking_pairs"], ours["kendall_tau"]) == ("2", "3", "0.3333")
+
+
+def test_every_form_says_which_cells_are_not_of_the_paper_s_conditions(tmp_path: Path) -> None:
+    request = Request(("cifar10",), ("conv4",), ("relational", "random"), (1,), Scale(epochs=2))
+    document = render.document(plan(["linear-evaluation"], request).tables[0], Results(tmp_path))
+    conditions = {line["row"]: line["conditions"] for line in csv.DictReader(io.StringIO(render.to_csv(document)))}
+    assert conditions == {"Relational Reasoning (ours)": "2 of 200 epochs", "Random Weights (lower bound)": ""}
+    assert document["sheets"][0]["conditions"] == "2 of 200 epochs"
+    text = render.to_markdown(document)
+    assert "not the paper's conditions: 2 of 200 epochs" in text.splitlines()[0]
+    assert "Here: 2 of 200 epochs." in text
 
 
 def test_missing_cells_are_words_never_numbers(tmp_path: Path) -> None:

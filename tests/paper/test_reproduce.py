@@ -64,13 +64,51 @@ def test_a_failed_run_is_shown_as_failed_does_not_stop_the_others_and_is_tried_a
     assert figures["relational"].status == known.FAILED
     assert figures["relational"].mean is None
     assert figures["relational"].text == "failed"
-    assert "something went wrong here" in figures["relational"].reason
+    assert figures["relational"].reason == "error: something went wrong here Do it otherwise."
     assert figures["random"].status == known.DONE
     assert len(outcome.failed) == 2
     monkeypatch.setenv("STUB_FAIL", "nothing")
     results, outcome = run_stub(asked)
     assert not outcome.failed
     assert {figure(c, results).status for c in asked.tables[0].cells} == {known.DONE}
+
+
+def test_a_failed_seed_among_others_is_counted_and_explained(run_stub: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1, 2, 3)))
+    monkeypatch.setenv("STUB_FAIL", "3")  # `--seed 3`
+    results, _ = run_stub(asked)
+    found = figure(asked.tables[0].cells[0], results)
+    assert (found.status, found.n, found.of, found.failed) == (known.PARTIAL, 2, 3, 1)
+    assert found.text.endswith("(n = 2 of 3, 1 failed)")
+    assert "something went wrong here" in found.reason
+
+
+def test_a_difference_pairs_its_seeds(results_of: Callable[..., Results]) -> None:
+    asked = plan(["fig-depth"], Request(("cifar10",), methods=("relational",), seeds=(1, 2, 3)))
+    results = results_of(asked, lambda e: 10.0**e.run.seed + 5.0 * (e.run.backbone == "resnet32"))
+    cell = asked.tables[0].cells[0]
+    assert figure(cell, results).mean == pytest.approx(5.0)
+    for evaluation in (cell.evaluations[0], cell.minus[1]):  # seed 1 lacks one side, seed 2 the other
+        (results.run_dir(evaluation.run) / "evaluations" / evaluation.file).unlink()
+    found = figure(cell, results)
+    assert (found.mean, found.n, found.of, found.status) == (pytest.approx(5.0), 1, 3, known.PARTIAL)
+    (results.run_dir(cell.minus[2].run) / "evaluations" / cell.minus[2].file).unlink()
+    assert figure(cell, results).text == "missing"
+
+
+def test_a_result_of_another_protocol_is_not_the_cell_s_and_is_made_again(run_stub: Run, trace: Path) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    results, _ = run_stub(asked)
+    path = results.run_dir(asked.runs[0]) / "evaluations" / asked.evaluations[0].file
+    document = json.loads(path.read_text())
+    logistic = {**document, "settings": {**document["settings"], "solver": "logistic", "epochs": None}}
+    path.write_text(json.dumps(logistic))
+    assert figure(asked.tables[0].cells[0], results).status == known.MISSING
+    assert results.source(asked.evaluations[0]) is None
+    trace.write_text("")
+    run_stub(asked)
+    assert [line.split()[0] for line in trace.read_text().splitlines()] == ["evaluate"]
+    assert json.loads(path.read_text()) == document
 
 
 def test_an_unreadable_result_is_missing_and_the_other_seeds_count(run_stub: Run) -> None:
@@ -102,7 +140,8 @@ def grid_process(out: Path) -> subprocess.Popen[bytes]:
         "from relatum.paper.command import reproduce\n"
         "try:\n"
         f"    sys.exit(reproduce(['linear-evaluation'], datasets=['cifar10'], backbones=['conv4'],"
-        f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True))\n"
+        f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True,"
+        " probe=False))\n"
         "except RelatumError as error:\n"
         "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
     )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 from relatum.paper import table
 from relatum.paper.checks import CHECKS, Finding, NotEnough, Source
-from relatum.paper.plan import Request, plan
+from relatum.paper.plan import Request, Sheet, plan
 from relatum.paper.results import Results, figure
 
 SUPPORTED, CONTRADICTED, NOT_ENOUGH = "supported", "contradicted", "not enough runs yet"
@@ -27,19 +28,22 @@ def of_paper() -> Source:
 def of_results(results: Results, request: Request) -> Source:
     """Our runs: the request's seeds and scale, no filter."""
     wide = replace(request, datasets=(), backbones=(), methods=())
-    cells: dict[str, dict[tuple[str, str], float | None]] = {}
 
-    def read(name: str, row: str, column: str) -> float | None:
-        if name not in cells:
-            planned = plan([name], wide).tables[0].cells
-            # Rows of the literature are the paper's word in any case.
-            cells[name] = {
-                (c.row.key, c.column.key): c.paper.mean if c.kind == "literature" else figure(c, results).mean
-                for c in planned
-            }
-        return cells[name].get((row, column))
+    @cache
+    def sheet(name: str) -> Sheet:
+        return plan([name], wide).tables[0].sheets[0]
 
-    return Source(read)
+    @cache
+    def cells(name: str) -> dict[tuple[str, str], float | None]:
+        # Rows of the literature are the paper's word in any case.
+        return {
+            (c.row.key, c.column.key): c.paper.mean if c.kind == "literature" else figure(c, results).mean
+            for c in sheet(name).cells
+        }
+
+    return Source(
+        lambda name, row, column: cells(name).get((row, column)), lambda name: [c.key for c in sheet(name).columns]
+    )
 
 
 def document(results: Results, request: Request) -> dict[str, Any]:

@@ -14,11 +14,13 @@ from typing import Any
 
 from relatum.errors import InputError
 from relatum.files import write_json, write_text
-from relatum.paper import claims, estimate, figures, render, table
+from relatum.paper import claims, estimate, executors, figures, render, table
 from relatum.paper import reproduce as engine
 from relatum.paper.grid import Evaluation, Run, Scale
 from relatum.paper.plan import Plan, Planned, Request, plan
 from relatum.paper.results import DONE, Results, figure
+
+_KINDS = {"pretrain": "runs", "evaluate": "evaluations"}
 
 
 def reproduce(
@@ -57,7 +59,7 @@ def reproduce(
         root: data root handed to the commands.
         dry_run: only plan.
         render_only: only render what is there.
-        executor: `local` runs one command after another.
+        executor: `local` runs one command after another; `ray` runs side by side, as tasks of a ray cluster.
         probe: measure the cost of a view for the estimate; a rough model otherwise.
         as_json: print one JSON document instead of text.
         command: the words that start relatum.
@@ -66,20 +68,26 @@ def reproduce(
         raise InputError(f"name a table or figure to reproduce: {', '.join(table.NAMES)}.")
     if dry_run and render_only:
         raise InputError("--dry-run only plans and --render only renders: give one of them.")
-    if executor != "local":
-        raise InputError(f"executor '{executor}' is not known; use local.")
+    executors.check(executor)
+    for folder in (Path(out), *Path(out).parents):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
     scale = Scale(views, epochs, limit_train)
     asked = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
     results = Results(out, ledger)
+    cost = estimate.Measured() if probe else estimate.rough
     if dry_run:
-        cost = estimate.Measured() if probe else estimate.rough
         document = dry_document(asked, results, cost)
         print(json.dumps(document, indent=2, ensure_ascii=False) if as_json else _dry_words(asked, document))
         return 0
     failed: dict[str, str] = {}
     if not render_only:
-        failed = engine.execute(asked, results, command=command, root=root, say=_say).failed
-    rendered = write(asked, results, Path(out))
+        _announce(asked, results, cost)
+        failed = engine.execute(asked, results, command=command, root=root, executor=executor, say=_say).failed
+    try:
+        rendered = write(asked, results, Path(out))
+    except OSError as error:
+        raise InputError(f"cannot write tables to {out}: {error.strerror}.") from None
     if as_json:
         print(json.dumps(rendered[0] if len(rendered) == 1 else {"tables": rendered}, indent=2, ensure_ascii=False))
     else:
@@ -106,7 +114,7 @@ def dry_document(asked: Plan, results: Results, cost: estimate.Cost) -> dict[str
     documents = [_dry_table(t, asked.request, results, cost) for t in asked.tables]
     if len(documents) == 1:
         return documents[0]
-    return {"tables": documents, **_work(asked.runs, asked.evaluations, results, cost)}
+    return {"tables": documents, **_work(asked, results, cost)}
 
 
 def _dry_table(planned: Planned, request: Request, results: Results, cost: estimate.Cost) -> dict[str, Any]:
@@ -129,7 +137,7 @@ def _dry_table(planned: Planned, request: Request, results: Results, cost: estim
             for c in planned.cells
         ]
     title = "; ".join(dict.fromkeys(s.title for s in planned.sheets)) or planned.table.title
-    work = _work(planned.runs, planned.evaluations, results, cost)
+    work = _work(planned, results, cost)
     seconds = work.pop("seconds_estimate")
     return {"table": planned.name, "title": title, **work, "cells": cells, "seconds_estimate": seconds}
 
@@ -150,11 +158,10 @@ def _claim_cells(results: Results, request: Request) -> list[dict[str, Any]]:
     ]
 
 
-def _work(
-    runs: Sequence[Run], evaluations: Sequence[Evaluation], results: Results, cost: estimate.Cost
-) -> dict[str, Any]:
+def _work(asked: Plan | Planned, results: Results, cost: estimate.Cost) -> dict[str, Any]:
     """Runs and evaluations with what is done, and the seconds of what is left."""
-    have = {e: results.result(e) is not None for e in evaluations}
+    runs, evaluations, pictures = asked.runs, asked.evaluations, asked.pictures
+    have = {e: results.ready(e, picture=e in pictures) for e in evaluations}
     needed = {e.run for e, there in have.items() if not there}
     left = [r for r in runs if r in needed and not results.trained(r) and not _weights_kept(r, results)]
     probes = [e for e in evaluations if e.protocol != "classifier"]  # a supervised run scores itself
@@ -164,6 +171,15 @@ def _work(
         "evaluate": [_evaluation(e, results, done=have[e]) for e in probes],
         "seconds_estimate": round(seconds, 1),
     }
+
+
+def _announce(asked: Plan, results: Results, cost: estimate.Cost) -> None:
+    """Before anything starts: how much there is, how much of it is done, and about how long the rest will take."""
+    if not engine.missing(asked, results):
+        return
+    work = _work(asked, results, cost)
+    counts = [f"{len(work[k])} {name}, {sum(x['done'] for x in work[k])} done" for k, name in _KINDS.items()]
+    _say(f"{'; '.join(counts)}; about {estimate.words(work['seconds_estimate'])} left on this machine (an estimate)")
 
 
 def _weights_kept(run: Run, results: Results) -> bool:

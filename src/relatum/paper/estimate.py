@@ -1,9 +1,9 @@
 """How long a plan will take on this machine: a cost per view, measured once per backbone, times what is planned.
 
 The cost of a view is one forward and backward pass of the backbone. It is measured on a few dozen images (well under a
-second for most backbones), and kept in the user's cache folder for this machine and number of threads; without a
-measurement, or where torch is not wanted, a rough model from the backbone's operations serves. An estimate, no
-promise.
+second for most backbones) in processor time, so that a busy machine does not distort it, and kept in the user's cache
+folder for this machine and number of threads; without a measurement, or where torch is not wanted, a rough model from
+the backbone's operations serves. An estimate, no promise.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ _PAIR = 0.6e-6  # seconds per pair of the relation head (37 ms for 63,488 pairs,
 _VIEW = 5e-6  # seconds to make one 32 x 32 view (two cores)
 _LOCAL = 17e-3  # seconds of Deep InfoMax's local discriminator for a 32 x 32 image: 1 GFLOP at every pixel of the map
 _PROBE_STEP = 2.5e-4  # seconds per step of a linear probe on features
+_POINT, _CENTRE = 18e-6, 0.16e-6  # seconds of DeepCluster's k-means per image, and per image and cluster (`clustering`)
 
 
 def rough(backbone: str, side: int) -> float:
@@ -62,11 +63,11 @@ class Measured:
 
     def __call__(self, backbone: str, side: int) -> float:
         """Seconds of one view, measured now if they were not before."""
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        key = f"{backbone}, {side} px, {cores} cores, {platform.machine()}, quiet"
+        threads = _threads()
+        key = f"{backbone}, {side} px, {threads} threads, {platform.machine()}, processor time"
         if key not in self.kept:
             try:
-                self.kept[key] = _measure(backbone, side)
+                self.kept[key] = _measure(backbone, side) / threads**0.9
             except (ImportError, RuntimeError):
                 return rough(backbone, side)
             with contextlib.suppress(OSError):
@@ -74,11 +75,18 @@ class Measured:
         return self.kept[key]
 
 
-def _measure(backbone: str, side: int) -> float:
-    """The quickest of several passes on one thread, shared out to the cores.
+def _threads() -> int:
+    """The threads that a run will use: $OMP_NUM_THREADS, or the cores there are."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdigit() and int(wanted) > 0:
+        return int(wanted)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
-    One thread, because on a busy machine two that wait for each other take many times longer (60 times was seen): the
-    figure is what quiet cores would need.
+
+def _measure(backbone: str, side: int) -> float:
+    """Processor seconds of one view on one thread, the least of several passes.
+
+    One thread, because on a busy machine two that wait for each other take many times longer (60 times was seen).
     """
     import torch
 
@@ -90,12 +98,12 @@ def _measure(backbone: str, side: int) -> float:
         images = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
         times: list[float] = []
         while len(times) < 3 or (sum(times) < 0.6 and len(times) < 20):
-            start = time.perf_counter()
+            start = time.thread_time()
             model(images).sum().backward()
-            times.append(time.perf_counter() - start)
+            times.append(time.thread_time() - start)
     finally:
         torch.set_num_threads(threads)
-    return min(times[1:]) / count / max(1, threads) ** 0.9
+    return min(times[1:]) / count
 
 
 def run_seconds(run: Run, cost: Cost) -> float:
@@ -111,6 +119,9 @@ def run_seconds(run: Run, cost: Cost) -> float:
         per_image += (run.views**2 - run.views) * _PAIR
     if run.method == "deepinfomax":
         per_image += _LOCAL * (side / 32) ** 2
+    if run.method == "deepcluster":  # every epoch: features of all images, then their clusters
+        clusters = min(10 * registry.DATASETS[run.data].classes, images)
+        per_image += cost(run.backbone, side) / 3 + _POINT + clusters * _CENTRE
     return _START + run.epochs * images * per_image
 
 
@@ -119,6 +130,7 @@ def evaluation_seconds(evaluation: Evaluation, cost: Cost) -> float:
     if evaluation.protocol == "classifier":
         return 0.0
     _, train, test = IMAGES[evaluation.dataset]
+    train = min(train, evaluation.limit_train or train)
     view = cost(evaluation.run.backbone, registry.DATASETS[evaluation.dataset].side)
     epochs = evaluation.epochs or 0
     if evaluation.protocol == "linear":

@@ -6,13 +6,15 @@ is imported when something is drawn. Pictures of images and of t-SNE maps are in
 
 from __future__ import annotations
 
+import itertools
+import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from relatum.paper.plan import Cell, Planned, Sheet
-from relatum.paper.results import Figure, Results, figure
+from relatum.paper.results import NOTHING, Figure, Results, figure
 from relatum.paper.table import Row
 
 STYLE = {  # method -> colour (Okabe & Ito 2008), marker
@@ -25,6 +27,7 @@ STYLE = {  # method -> colour (Okabe & Ito 2008), marker
     "random": ("#BBBBBB", "x"),
 }
 GREY = "#6E6E6E"
+SMALL: dict[str, Any] = {"fontsize": 7.5, "color": GREY}
 PAPER_MARK: dict[str, Any] = {"marker": "D", "markersize": 4.5, "markerfacecolor": "white", "markeredgecolor": "black"}
 Draw = Callable[[Planned, Results, Any], Any]
 
@@ -112,15 +115,26 @@ def legend(canvas: Any, rows: Sequence[Row], anything: bool, *, bars: bool = Fal
     else:
         marks.append(Line2D([], [], color=GREY, label=ours))
         marks.append(Line2D([], [], color=GREY, marker="o", markerfacecolor="white", linestyle="--", label="paper"))
-    canvas.legend(handles=marks, loc="outside lower center", ncols=min(4, len(marks)), frameon=False, fontsize=8)
+    columns = _fitting([m.get_label() for m in marks], canvas.get_size_inches()[0])
+    canvas.legend(handles=marks, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
+
+
+def _fitting(labels: Sequence[str], inches: float) -> int:
+    """The most columns of a legend, up to four, that fit into a width; it is filled evenly, column by column."""
+    for columns in range(min(4, len(labels)), 1, -1):
+        rows, longer = divmod(len(labels), columns)
+        starts = [i * rows + min(i, longer) for i in range(columns + 1)]
+        longest = [max(map(len, labels[a:b])) for a, b in itertools.pairwise(starts)]
+        if sum(0.65 + 0.068 * letters for letters in longest) < inches:  # a mark and its gaps; a letter at 8 points
+            return columns
+    return 1
 
 
 def headline(canvas: Any, planned: Planned) -> None:
     """The figure's title; what was changed of the paper's conditions goes into a second line."""
-    remarks = dict.fromkeys(r for s in planned.sheets for r in s.remarks)
     text = f"{planned.table.title} ({planned.table.where} of the paper)"
     width = int(13 * canvas.get_size_inches()[0])  # characters of this size in a line
-    canvas.suptitle("\n".join([text, *textwrap.wrap("; ".join(remarks), width)]), fontsize=11)
+    canvas.suptitle("\n".join([text, *textwrap.wrap("; ".join(planned.remarks), width)]), fontsize=11)
 
 
 # --------------------------------------------------------------------------------------------------------------- graphs
@@ -138,7 +152,14 @@ def _depth(planned: Planned, results: Results, canvas: Any) -> None:
         for c, column in enumerate(sheet.columns):
             cell, ours = found[row.key, column.key]
             x = c + (r - (len(sheet.rows) - 1) / 2) * width
-            axes.bar(x, ours.mean or 0.0, width * 0.86, color=colour)
+            if ours.mean is not None:
+                axes.bar(x, ours.mean, width * 0.86, color=colour)
+            else:  # in words, on the side of zero that the paper's mark leaves free
+                below = (cell.paper.mean or 0.0) >= 0
+                place = {"ha": "center", "va": "top" if below else "bottom", "rotation": 90}
+                axes.annotate(
+                    ours.status, (x, 0), (0, -3 if below else 3), textcoords="offset points", **place, **SMALL
+                )
             if cell.paper.mean is not None:
                 axes.plot(x, cell.paper.mean, **PAPER_MARK)
     axes.axhline(0, color="#999999", linewidth=0.8)
@@ -158,7 +179,10 @@ def _line(axes: Any, x: Sequence[float], y: Sequence[float], style: tuple[str, s
 def _series(
     sheet: Sheet, found: Mapping[tuple[str, str], tuple[Cell, Figure]], row: str, *, base: bool
 ) -> tuple[list[tuple[int, float, float]], list[tuple[int, float]]]:
-    """Ours as (position, value, std) and the paper's as (position, value); from the first column's value if `base`."""
+    """Ours as (position, value, std) and the paper's as (position, value); from the first column's value if `base`.
+
+    A value that is not there is not a number, so that no line is drawn through its place.
+    """
     ours, paper = [], []
     start = found.get((row, sheet.columns[0].key))
     for i, column in enumerate(sheet.columns):
@@ -167,8 +191,8 @@ def _series(
         cell, mine = found[row, column.key]
         our_base = (start[1].mean if start else None) if base else 0.0
         paper_base = (start[0].paper.mean if start else None) if base else 0.0
-        if mine.mean is not None and our_base is not None:
-            ours.append((i, mine.mean - our_base, mine.std or 0.0))
+        known = mine.mean is not None and our_base is not None
+        ours.append((i, (mine.mean or 0.0) - (our_base or 0.0) if known else math.nan, mine.std or 0.0))
         if cell.paper.mean is not None and paper_base is not None:
             paper.append((i, cell.paper.mean - paper_base))
     return ours, paper
@@ -177,21 +201,39 @@ def _series(
 def _lines(axes: Any, sheet: Sheet, results: Results, *, base: bool) -> bool:
     """One line per row, ours full with error bars, the paper's dashed and hollow; whether anything is ours."""
     found = figures_of(sheet, results)
-    anything = False
     for row in sheet.rows:
         style = STYLE[row.key]
         ours, paper = _series(sheet, found, row.key, base=base)
         if paper:
             x, y = zip(*paper, strict=True)
             _line(axes, x, y, style, linestyle="--", markerfacecolor="white", alpha=0.75)
-        if ours:
-            anything = True
+        if any(math.isfinite(value) for _, value, _ in ours):
             x, y, error = zip(*ours, strict=True)
             axes.errorbar(x, y, yerr=error, color=style[0], linewidth=0, elinewidth=1.1, capsize=2.5)
             _line(axes, x, y, style)
     axes.set_xticks(range(len(sheet.columns)), [c.title.removeprefix("K = ") for c in sheet.columns])
     tidy(axes)
+    anything = any(f.mean is not None for _, f in found.values())
+    if anything:
+        words = [line for row in sheet.rows for line in _lacking(sheet, found, row, base=base)]
+        place = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top", "annotation_clip": False}
+        axes.annotate("\n".join(words), (0, 0), (0, -36), **place, **SMALL)
     return anything
+
+
+def _lacking(
+    sheet: Sheet, found: Mapping[tuple[str, str], tuple[Cell, Figure]], row: Row, *, base: bool
+) -> Iterator[str]:
+    """In words, where a row has no point: `RotationNet: failed at K = 8`."""
+    own = {c.title: found[row.key, c.key][1] for c in sheet.columns if (row.key, c.key) in found}
+    states = {title: f.status for title, f in own.items() if f.mean is None and f.status != NOTHING}
+    if not states:
+        return
+    parts = [f"{s} at {', '.join(t for t in states if states[t] == s)}" for s in dict.fromkeys(states.values())]
+    first = sheet.columns[0].title
+    if base and first in states and len(states) < len(own):
+        parts.append(f"without {first} there is nothing to compare with")
+    yield from textwrap.wrap(f"{row.title}: {'; '.join(parts)}", 84)
 
 
 def _augmentations(planned: Planned, results: Results, canvas: Any) -> None:
@@ -206,7 +248,7 @@ def _augmentations(planned: Planned, results: Results, canvas: Any) -> None:
 
 
 def _semi_supervised(planned: Planned, results: Results, canvas: Any) -> None:
-    canvas.set_size_inches(4.3 * len(planned.sheets), 4.2)
+    canvas.set_size_inches(max(5.2, 4.3 * len(planned.sheets)), 4.2)
     anything = False
     for i, sheet in enumerate(planned.sheets):
         axes = canvas.add_subplot(1, len(planned.sheets), i + 1)

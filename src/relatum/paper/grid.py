@@ -21,7 +21,24 @@ from relatum import config
 from relatum.registry import METHODS
 
 SEEDS = (1, 2, 3)
-PROBE_EPOCHS = {"linear": 100, "finetune": 100}  # appendix; the main text says 20 for finetune
+# What decides a protocol's figure, as the paper has it: the command's own defaults, resolved (a test holds them alike).
+SETTINGS: dict[str, dict[str, Any]] = {
+    "linear": {"epochs": 100, "lr": 1e-3, "batch_size": 128, "solver": "adam"},
+    "finetune": {
+        "epochs": 100,  # appendix; the main text says 20
+        "preset": "paper",
+        "lr": 1e-3,
+        "backbone_lr": 1e-4,
+        "batch_size": 32,
+        "weight_decay": 0.0,
+        "schedule": "step",
+        "augmentation": "finetune",
+    },
+    "retrieval": {"queries_per_class": 500, "gallery": "test", "seeds": 1, "backend": "exact"},
+    "tsne": {"points": 10_000, "iterations": 1000, "perplexity": 30.0, "learning_rate": 200.0, "backend": "sklearn"},
+}
+CUTOUT = {"cifar10": 0.25, "cifar100": 0.0625, "cifar100-20": 0.0625}  # share of the image, in finetuning
+CUTOUT_ELSE = 0.111
 
 # A random backbone sees no image and does not depend on the dataset. `shapes` is made in code, so it is always there.
 RANDOM_DATA = "shapes"
@@ -135,6 +152,21 @@ class Evaluation:
         """The run's id and the result file's name without its ending."""
         return f"{self.run.id}/{self.file.removesuffix('.json')}"
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What its result must say of how it was made; None is a key that must not be there.
+
+        A supervised run's own score is decided by its training alone.
+        """
+        if self.protocol not in SETTINGS:
+            return {}
+        own = self.split == "val" or same_images(self.run.data, self.dataset)
+        wanted = {**SETTINGS[self.protocol], "seed": self.run.seed, "limit_train": self.limit_train}
+        wanted |= {"val_fraction": self.run.val_fraction if own else 0.0}
+        wanted |= {"epochs": self.epochs} if self.epochs is not None else {}
+        wanted |= {"cutout_area": CUTOUT.get(self.dataset, CUTOUT_ELSE)} if self.protocol == "finetune" else {}
+        return wanted
+
     def arguments(self, run_dir: str) -> list[str]:
         """The published command that makes this result."""
         words = ["evaluate", self.protocol, run_dir, "--data", self.dataset, "--split", self.split]
@@ -213,12 +245,11 @@ def evaluations(condition: Mapping[str, Any], seeds: Sequence[int], scale: Scale
             protocol = "classifier"  # scored by its own classifier: no probe
         split = condition.get("split", "test")
         if protocol != "finetune":  # only finetuning takes long enough to be scaled down
-            found.append(Evaluation(run, protocol, dataset, split, epochs=PROBE_EPOCHS.get(protocol)))
+            probe = SETTINGS.get(protocol, {}).get("epochs")
+            found.append(Evaluation(run, protocol, dataset, split, epochs=probe))
             continue
-        epochs = min(PROBE_EPOCHS[protocol], scale.epochs or PROBE_EPOCHS[protocol])
-        tag = "-".join(
-            [f"e{epochs}"] * (epochs < PROBE_EPOCHS[protocol])
-            + [f"n{scale.limit_train}"] * (scale.limit_train is not None)
-        )
+        whole = SETTINGS[protocol]["epochs"]
+        epochs = min(whole, scale.epochs or whole)
+        tag = "-".join([f"e{epochs}"] * (epochs < whole) + [f"n{scale.limit_train}"] * (scale.limit_train is not None))
         found.append(Evaluation(run, protocol, dataset, split, tag, epochs, scale.limit_train))
     return tuple(found)

@@ -13,7 +13,7 @@ import math
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,16 @@ from relatum.paper.grid import Evaluation, Run
 CURVE_POINTS = 200
 _SMALL = 1_000_000  # bytes of weights that are kept beside an entry: Conv-4 has 100 kB, ResNet-32 1.9 MB
 
-# What decides the weights. Where and how fast a run was made, and how often it was saved or logged, does not.
-_DECISIVE = ("method", "preset", "seed", "init")
-_DECISIVE_TABLES = ("views", "objective", "train")
 _PROVENANCE = ("version", "commit", "machine", "threads", "versions")
-_DECISIVE_DATA = ("data.name", "data.labels", "data.val_fraction", "data.limit_train", "backbone.name")
+
+# What decides the weights. Where and how fast a run was made, and how often it was saved or logged, does not.
+_DECISIVE_TABLES = ("views", "objective", "train")
+_DECISIVE = (
+    *("method", "preset", "seed", "init", "backbone.name", "run.precision"),
+    *("data.name", "data.split", "data.side", "data.mean", "data.std", "data.pad"),
+    *("data.labels", "data.val_fraction", "data.limit_train"),
+)
+_NAMED = ("method", "seed", "backbone.name")  # what every recipe says; keys of later versions may be absent
 
 
 def collect(run_dir: str | Path, commands: Sequence[str] = ()) -> dict[str, Any]:
@@ -107,28 +112,39 @@ class Entry:
         path = self.path.with_suffix(".safetensors")
         return path if path.exists() else None
 
+    @cached_property
+    def decisive(self) -> dict[str, Any] | None:
+        """All of its recipe that decides the weights; None where that is no recipe of a run."""
+        flat = config.flatten(self.document.get("recipe", {}))
+        if not flat.keys() >= set(_NAMED):
+            return None
+        try:
+            return _decisive(config.Recipe.from_values(flat))
+        except InputError:
+            return None
+
     def matches(self, run: Run) -> bool:
         """Whether this entry is of that run: all that decides the weights agrees."""
-        flat = {**config.left_out(run.method), **config.flatten(self.document.get("recipe", {}))}
+        ours, wanted = self.decisive, _planned(run)
+        if ours is None:
+            return False
         if run.method == "random":  # weights of a seed and a backbone, whatever the data
-            wanted: dict[str, Any] = {"method": "random", "seed": run.seed, "backbone.name": run.backbone}
-        else:
-            wanted = _decisive(run)
-        return all(_same(flat[key], value) for key, value in wanted.items())
+            return all(ours[key] == wanted[key] for key in (*_NAMED, "init"))
+        return all(_same(ours.get(key), wanted.get(key)) for key in ours.keys() | wanted.keys())
 
     def result(self, evaluation: Evaluation) -> dict[str, Any] | None:
         """The result of that evaluation of this run, if it is here."""
         return next((dict(r) for r in self.document.get("evaluations", ()) if is_result(r, evaluation)), None)
 
 
+def _decisive(recipe: config.Recipe) -> dict[str, Any]:
+    flat = config.flatten(recipe.tables())
+    return {k: v for k, v in flat.items() if k in _DECISIVE or k.partition(".")[0] in _DECISIVE_TABLES}
+
+
 @cache
-def _decisive(run: Run) -> dict[str, Any]:
-    recipe = config.flatten(run.recipe().tables())
-    return {
-        key: value
-        for key, value in recipe.items()
-        if key in _DECISIVE or key in _DECISIVE_DATA or key.partition(".")[0] in _DECISIVE_TABLES
-    }
+def _planned(run: Run) -> dict[str, Any]:
+    return _decisive(run.recipe())
 
 
 def _same(a: Any, b: Any) -> bool:
@@ -138,16 +154,23 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def is_result(document: Mapping[str, Any], evaluation: Evaluation) -> bool:
-    """Whether a result file's content is of that evaluation (a linear result of 100 epochs is none of 20)."""
-    settings = document.get("settings") or {}
-    epochs = settings.get("epochs") if isinstance(settings, Mapping) else None
+    """Whether a result file's content is of that evaluation: of 100 epochs and not of 20, by Adam and not by L-BFGS."""
+    settings = document.get("settings")
+    settings = settings if isinstance(settings, Mapping) else {}
     return (
         document.get("protocol") == evaluation.protocol
         and document.get("dataset") == evaluation.dataset
         and document.get("split") == evaluation.split
         and document.get("tag", "") == evaluation.tag
-        and (epochs is None or evaluation.epochs is None or epochs == evaluation.epochs)
+        and all(_agrees(settings, key, value) for key, value in evaluation.settings.items())
     )
+
+
+def _agrees(settings: Mapping[str, Any], key: str, wanted: Any) -> bool:
+    points = settings.get("n_points")
+    if key == "perplexity" and isinstance(points, int):
+        wanted = min(wanted, (points - 1) / 3)  # t-SNE reduces it for few points, and says what it used
+    return _same(settings.get(key), wanted)
 
 
 def read(folder: str | Path) -> list[Entry]:

@@ -16,7 +16,7 @@ from relatum import artifacts
 from relatum.errors import RelatumError
 from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Planned
-from relatum.paper.results import Results
+from relatum.paper.results import FAILED, Results, figure
 
 # Paul Tol's "muted" scheme and his "vibrant" blue and orange: they stay apart in all common kinds of colour blindness.
 TEN = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#777777")
@@ -86,9 +86,8 @@ def _matrix(axes: Any, seeds: NDArray[np.float64], names: Any) -> None:
 
 def _artifact(results: Results, evaluation: Evaluation) -> artifacts.Arrays | None:
     """What an evaluation left in its run's artifacts, or None where that is not here."""
-    path = results.run_dir(evaluation.run) / "artifacts" / evaluation.file.replace(".json", ".npz")
     try:
-        return artifacts.load(path)
+        return artifacts.load(results.artifact(evaluation)) if results.ready(evaluation, picture=True) else None
     except RelatumError:
         return None
 
@@ -105,7 +104,9 @@ def _panels(planned: Planned, results: Results, canvas: Any) -> Iterator[tuple[A
         axes.set_yticks([])
         found = _artifact(results, cell.evaluations[0])
         if found is None:
-            _empty(axes, "no runs yet" if results.result(cell.evaluations[0]) is None else "no picture kept")
+            status = figure(cell, results).status
+            kept = results.result(cell.evaluations[0]) is not None
+            _empty(axes, "failed" if status == FAILED else "no picture kept" if kept else "no runs yet")
         else:
             yield axes, found
 

@@ -7,13 +7,14 @@ such cells have no figure of the paper beside them, and the title says what was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relatum.errors import InputError, unknown
 from relatum.paper import grid, table
 from relatum.paper.grid import SEEDS, Evaluation, Run, Scale
+from relatum.paper.substitutes import captioned, named, renamed, substitutes
 from relatum.paper.table import Column, Row, Table, Value
 from relatum.registry import BACKBONES, DATASETS, METHODS
 
@@ -48,6 +49,9 @@ class Request:
                 raise InputError(f"{flag} {number} is out of range: it must be at least {least}.")
         if any(seed < 0 for seed in self.seeds):
             raise InputError(f"--seeds {min(self.seeds)} is out of range: it must be at least 0.")
+        twice = [seed for seed in dict.fromkeys(self.seeds) if self.seeds.count(seed) > 1]
+        if twice:
+            raise InputError(f"--seeds names {twice[0]} more than once: one run counts once.")
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ class Cell:
         evaluations: one per seed.
         minus: for `delta`, the results that are taken away.
         metric: `accuracy`, or a name in the result's details.
+        remarks: what sets it apart from the paper's conditions.
     """
 
     table: str
@@ -70,6 +75,7 @@ class Cell:
     evaluations: tuple[Evaluation, ...] = ()
     minus: tuple[Evaluation, ...] = ()
     metric: str = "accuracy"
+    remarks: tuple[str, ...] = ()
 
     @property
     def planned(self) -> bool:
@@ -97,6 +103,11 @@ class Sheet:
         text = f"{self.table.title} ({self.table.where})"
         return f"{text} — not the paper's conditions: {'; '.join(self.remarks)}" if self.remarks else text
 
+    @property
+    def caption(self) -> str:
+        """The paper's caption; where the grid was changed, what holds here follows it."""
+        return captioned(self.table.caption, self.remarks)
+
 
 @dataclass(frozen=True)
 class Planned:
@@ -112,9 +123,24 @@ class Planned:
         return tuple(c for s in self.sheets for c in s.cells)
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What sets its sheets apart from the paper's conditions, once each."""
+        return tuple(dict.fromkeys(r for s in self.sheets for r in s.remarks))
+
+    @property
+    def caption(self) -> str:
+        """As a sheet's."""
+        return captioned(self.table.caption, self.remarks)
+
+    @property
     def evaluations(self) -> tuple[Evaluation, ...]:
         """Every result behind its cells, once each; `classifier` among them, which need no command."""
         return tuple(dict.fromkeys(e for c in self.cells for e in (*c.evaluations, *c.minus)))
+
+    @property
+    def pictures(self) -> frozenset[Evaluation]:
+        """Those of its results that a picture is drawn from: what they left in the run's folder is needed too."""
+        return frozenset(e for c in self.cells if c.kind == "picture" for e in c.evaluations)
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -135,6 +161,11 @@ class Plan:
         return tuple(dict.fromkeys(e for t in self.tables for e in t.evaluations))
 
     @property
+    def pictures(self) -> frozenset[Evaluation]:
+        """Every result that a picture is drawn from."""
+        return frozenset[Evaluation]().union(*(t.pictures for t in self.tables))
+
+    @property
     def runs(self) -> tuple[Run, ...]:
         """Every pretraining, once each."""
         return tuple(dict.fromkeys(e.run for e in self.evaluations))
@@ -151,7 +182,7 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
     planned = []
     for name in dict.fromkeys(names):
         known = table.load(name)
-        sheets = () if name == "claims" else tuple(_sheet(part, request) for part in table.parts(name))
+        sheets = () if name == "claims" else tuple(_sheet(part, request) for part in _fitting(name, request))
         sheets = tuple(s for s in sheets if s.cells)
         if not sheets and name != "claims":
             raise _nothing(name, request)
@@ -159,17 +190,26 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
     return Plan(request, tuple(planned))
 
 
+def _fitting(name: str, request: Request) -> list[Table]:
+    """The tables behind a name that need the fewest substitutes: what one of them has is not put into another."""
+    parts = table.parts(name)
+    counts = [len(substitutes(part, request.datasets, request.backbones)) for part in parts]
+    return [part for part, count in zip(parts, counts, strict=True) if count == min(counts)]
+
+
 # ---------------------------------------------------------------------------------------------------- one table's cells
 
 
 def _sheet(whole: Table, request: Request) -> Sheet:
-    swaps = _substitutes(whole, request)
+    swaps = substitutes(whole, request.datasets, request.backbones)
+    whole = renamed(whole, swaps)
     kept = [c for c in _cells(whole, request, swaps) if c is not None]
-    rows = tuple(r for r in whole.rows if any(c.row is r for c in kept))
-    columns = tuple(k for k in whole.columns if any(c.column is k for c in kept))
     if not any(c.planned for c in kept):
         kept = []
-    return Sheet(whole, rows, columns, tuple(kept), tuple(_remarks(kept, request, swaps)))
+    kept = [replace(c, remarks=tuple(_remarks(whole, [c], request, swaps))) for c in kept]
+    rows = tuple(r for r in whole.rows if any(c.row is r for c in kept))
+    columns = tuple(k for k in whole.columns if any(c.column is k for c in kept))
+    return Sheet(whole, rows, columns, tuple(kept), tuple(_remarks(whole, kept, request, swaps)))
 
 
 def _cells(whole: Table, request: Request, swaps: Mapping[str, str]) -> Iterator[Cell | None]:
@@ -228,46 +268,32 @@ def _keeps(condition: Mapping[str, Any], request: Request) -> bool:
 # ------------------------------------------------------------------------------------------ what differs from the paper
 
 
-def _names(whole: Table, *keys: str) -> set[str]:
-    """The datasets or backbones that a table's conditions name."""
-    parts: Iterable[Mapping[str, Any]] = (whole.condition, *(p for c in whole.columns for p in (c.condition, c.minus)))
-    return {part[key] for part in parts for key in keys if key in part}
-
-
-def _substitutes(whole: Table, request: Request) -> dict[str, str]:
-    """What the filters put in place of a table's only dataset or only backbone."""
-    swaps = {}
-    for asked, found in (
-        (request.datasets, _names(whole, "pretrain", "dataset")),
-        (request.backbones, _names(whole, "backbone")),
-    ):
-        if len(asked) == 1 and len(found) == 1 and asked[0] not in found:
-            swaps[found.pop()] = asked[0]
-    return swaps
-
-
-def _remarks(cells: Sequence[Cell], request: Request, swaps: Mapping[str, str]) -> Iterator[str]:
-    for old, new in swaps.items():
-        yield f"{new} in place of {old}"
-    plain = Request(seeds=request.seeds, scale=Scale())
-    runs = dict.fromkeys(e.run for c in cells for e in (*c.evaluations, *c.minus) if e.run.method != "random")
-    changed: dict[str, set[int]] = {"views": set(), "epochs": set()}
-    for cell in cells:
-        if not cell.planned:
-            continue
-        whole = table.load(cell.table)
-        theirs = _cell(whole, cell.row, cell.column, cell.row.values[whole.columns.index(cell.column)], plain, swaps)
-        for ours, paper in zip(cell.evaluations, theirs.evaluations if theirs else (), strict=True):
-            if ours.run.views != paper.run.views:
-                changed["views"].add(paper.run.views)
-            if ours.run.epochs != paper.run.epochs:
-                changed["epochs"].add(paper.run.epochs)
-    if changed["views"]:
-        yield f"relational reasoning with K = {request.scale.views} (paper: {_list(changed['views'])})"
-    if changed["epochs"]:
-        yield f"{request.scale.epochs} of {_list(changed['epochs'])} epochs"
-    if request.scale.limit_train is not None and runs:
+def _remarks(whole: Table, cells: Sequence[Cell], request: Request, swaps: Mapping[str, str]) -> Iterator[str]:
+    """What sets cells apart from the paper's, in words."""
+    planned = [c for c in cells if c.planned]
+    if planned:
+        yield from (f"{new} in place of {old}" for old, new in swaps.items())
+    pairs = [pair for cell in planned for pair in _beside_paper(whole, cell, request, swaps)]
+    if views := {paper.run.views for ours, paper in pairs if ours.run.views != paper.run.views}:
+        yield f"relational reasoning with K = {request.scale.views} (paper: {_list(views)})"
+    if epochs := {paper.run.epochs for ours, paper in pairs if ours.run.epochs != paper.run.epochs}:
+        yield f"{request.scale.epochs} of {_list(epochs)} epochs"
+    if any(ours.run.limit_train is not None for ours, _ in pairs):
         yield f"pretrained on {request.scale.limit_train:,} images"
+    if probe := {(ours.epochs or 0, paper.epochs or 0) for ours, paper in pairs if ours.epochs != paper.epochs}:
+        yield " and ".join(f"finetuned for {ours} of {paper} epochs" for ours, paper in sorted(probe))
+    if any(ours.limit_train is not None for ours, _ in pairs):
+        yield f"finetuned on {request.scale.limit_train:,} labelled images"
+
+
+def _beside_paper(
+    whole: Table, cell: Cell, request: Request, swaps: Mapping[str, str]
+) -> Iterator[tuple[Evaluation, Evaluation]]:
+    """Every result behind a cell with the one that the paper's schedule asks for."""
+    plain = Request(seeds=request.seeds)
+    theirs = _cell(whole, cell.row, cell.column, cell.row.values[whole.columns.index(cell.column)], plain, swaps)
+    if theirs is not None:
+        yield from zip((*cell.evaluations, *cell.minus), (*theirs.evaluations, *theirs.minus), strict=True)
 
 
 def _list(numbers: set[int]) -> str:
@@ -278,8 +304,8 @@ def _nothing(name: str, request: Request) -> InputError:
     """An error for filters that leave nothing, with what the table has."""
     has: dict[str, set[str]] = {"datasets": set(), "backbones": set(), "methods": set()}
     for part in table.parts(name):
-        has["datasets"] |= _names(part, "pretrain")
-        has["backbones"] |= _names(part, "backbone")
+        has["datasets"] |= named(part, "pretrain")
+        has["backbones"] |= named(part, "backbone")
         has["methods"] |= {str({**part.condition, **r.condition}.get("method")) for r in part.rows if not r.literature}
     wrong = [f"{k}: {', '.join(sorted(v))}" for k, v in has.items() if getattr(request, k)]
     if request.scale.views is not None:

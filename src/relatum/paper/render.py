@@ -23,8 +23,9 @@ STD_NOTE = (
     "finetuning table, best 72.04 with 69.82 ± 3.36 over three runs can only be the sample's."
 )
 RANK_NOTE = (
-    "Ranking: of all pairs of rows in a column that have both figures, those that ours and the paper's put in the same "
-    "order; τ is Kendall's (agreeing less disagreeing pairs, over all pairs; ties count as neither)."
+    "Ranking: of all pairs of methods in a column that have both figures, those that ours and the paper's put in the "
+    "same order, bounds (supervised, random weights) apart; τ is Kendall's (agreeing less disagreeing pairs, over all "
+    "pairs; ties count as neither)."
 )
 
 
@@ -41,7 +42,7 @@ def document(planned: Planned, results: Results) -> dict[str, Any]:
         "table": planned.name,
         "title": "; ".join(dict.fromkeys(s["title"] for s in sheets)),
         "where": planned.table.where,
-        "caption": planned.table.caption,
+        "caption": planned.caption,
         "complete": all(s in (known.DONE, known.NOTHING) for s in statuses),
         "sheets": sheets,
         "notes": _notes(sheets),
@@ -69,10 +70,12 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
                 "kind": cell.kind,
                 "status": ours.status,
                 "reason": ours.reason,
+                "conditions": "; ".join(cell.remarks),
                 "ours": ours.mean,
                 "ours_std": ours.std,
                 "n": ours.n,
                 "seeds": ours.of,
+                "failed": ours.failed,
                 "text": ours.text,
                 "paper": paper.mean,
                 "paper_std": paper.std,
@@ -86,7 +89,8 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
     return {
         "table": sheet.table.name,
         "title": sheet.title,
-        "caption": sheet.table.caption,
+        "caption": sheet.caption,
+        "conditions": "; ".join(sheet.remarks),
         "head": sheet.table.head,
         "rows": [{"key": r.key, "title": r.title, "note": r.note, "bound": r.bound} for r in sheet.rows],
         "columns": [{"key": c.key, "title": c.title, "group": c.group, "kind": c.kind} for c in sheet.columns],
@@ -104,12 +108,13 @@ def _is_best(cell: Cell, sheet: Sheet, values: Mapping[int, float | None]) -> bo
 
 
 def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Figure]) -> dict[str, Any] | None:
-    """How far ours and the paper's order the rows of a column alike."""
+    """How far ours and the paper's order the methods of a column alike; bounds take no part, as in "best"."""
     both = []
     for cell in sheet.cells:
         ours = figures[id(cell)].mean
         if (
             cell.column.key == column
+            and not cell.row.bound
             and cell.kind in ("mean", "best")
             and ours is not None
             and cell.paper.mean is not None
@@ -130,7 +135,8 @@ def _sign(x: float) -> int:
 
 CSV_COLUMNS = (
     *("table", "row", "column", "ours", "ours_std", "n", "seeds", "paper", "paper_std"),
-    *("difference", "best", "paper_best", "status", "reason"),
+    *("difference", "best", "paper_best", "status", "reason", "conditions"),
+    *("ranking_pairs", "ranking_agree", "kendall_tau"),  # of the cell's column
 )
 
 
@@ -147,9 +153,12 @@ def to_csv(rendered: Mapping[str, Any]) -> str:
     writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     for sheet in rendered["sheets"]:
+        ranking = {r["column"]: r for r in sheet["ranking"]}
         for cell in sheet["cells"]:
+            ranks = ranking.get(cell["column_key"], {})
+            alike = {k: ranks.get(k.removeprefix("ranking_")) for k in CSV_COLUMNS[-3:]}
             numbers = {k: f"{cell[k]:.4f}" for k in ("ours", "ours_std", "difference") if cell[k] is not None}
-            writer.writerow({**cell, **numbers, "table": sheet["table"]})
+            writer.writerow({**cell, **numbers, **alike, "table": sheet["table"]})
     return out.getvalue()
 
 

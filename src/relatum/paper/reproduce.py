@@ -9,28 +9,21 @@ on later.
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import functools
 import json
-import os
 import shlex
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
-from typing import IO
 
-from relatum.errors import InputError, Interrupted
-from relatum.paper import ledger
+from relatum.errors import Interrupted
+from relatum.paper import executors, ledger
 from relatum.paper.grid import Evaluation, Run
 from relatum.paper.plan import Plan
+from relatum.paper.processes import Child, Say, lock
 from relatum.paper.results import Results
-
-Say = Callable[[str], None]
-_WAIT_FOR_LOCK = 60.0  # seconds that an orphaned command is given to save and end
 
 
 @dataclass
@@ -47,36 +40,91 @@ def execute(
     *,
     command: Sequence[str] = (sys.executable, "-m", "relatum"),
     root: str | None = None,
+    executor: str = "local",
     say: Say = lambda line: None,
 ) -> Outcome:
-    """Run what a plan still misses, one command after another.
+    """Run what a plan still misses.
 
     Args:
         plan: from `plan.plan`.
         results: what is there; its folder is written to.
         command: the words that start relatum.
         root: data root handed to every command.
+        executor: `local` runs one command after another, `ray` runs of a plan side by side as tasks.
         say: takes one line per command for people.
     """
-    outcome = Outcome()
-    todo = missing(plan, results)
-    with _lock(results.out, say) as lock, _Child(lock) as child:
-        for number, (run, evaluations) in enumerate(todo, 1):
-            job = _Job(results, run, child, (*command,), root, outcome, say, f"[{number}/{len(todo)}]")
-            if job.train(scored=any(e.protocol == "classifier" for e in evaluations)):
-                for evaluation in evaluations:
-                    job.evaluate(evaluation)
-            job.enter_in_ledger()
+    outcome, todo, pictures = Outcome(), missing(plan, results), plan.pictures
+    if executor == "ray":  # tasks have a working folder of their own
+        results = Results(results.out.absolute(), [folder.absolute() for folder in results.ledgers])
+        root = None if root is None else str(Path(root).absolute())
+    works = [
+        _Work(results, run, tuple(own), pictures & set(own), (*command,), root, f"[{number}/{len(todo)}]")
+        for number, (run, own) in enumerate(todo, 1)
+    ]
+    with lock(results.out, say) as held:
+        if executor == "ray":
+            _on_ray(works, outcome, say)
+            return outcome
+        with Child(held) as child:
+            for work in works:
+                work.do(child, outcome, say)
     return outcome
 
 
+def _on_ray(works: Sequence[_Work], outcome: Outcome, say: Say) -> None:
+    """Every run with its evaluations as one task; what they say and what became of them is told as they end."""
+    jobs = {work.run.id: functools.partial(_apart, work) for work in works}
+    with executors.stopping(), contextlib.closing(executors.on_ray(jobs)) as ends:
+        for name, ended in ends:
+            if isinstance(ended, str):  # the task itself broke down: no command could record why
+                outcome.failed[name] = ended
+                say(f"{name}: failed, {ended}")
+                continue
+            lines, made = ended
+            for line in lines:
+                say(line)
+            outcome.ran += made.ran
+            outcome.failed |= made.failed
+
+
+def _apart(work: _Work) -> tuple[list[str], Outcome]:
+    """One run in a process of its own; the grid that waits for it holds the lock."""
+    lines: list[str] = []
+    outcome = Outcome()
+    with Child(None) as child:
+        work.do(child, outcome, lines.append)
+    return lines, outcome
+
+
 def missing(plan: Plan, results: Results) -> list[tuple[Run, list[Evaluation]]]:
-    """Runs that still have something to do, each with its evaluations that have no result."""
+    """Runs that still have something to do, each with its evaluations that have no result or lack their picture."""
     wanted: dict[Run, list[Evaluation]] = {}
+    pictures = plan.pictures
     for evaluation in plan.evaluations:
-        if results.result(evaluation) is None:
+        if not results.ready(evaluation, picture=evaluation in pictures):
             wanted.setdefault(evaluation.run, []).append(evaluation)
     return list(wanted.items())
+
+
+@dataclass(frozen=True)
+class _Work:
+    """One run of a plan and what it misses: all that is needed to make it, in whatever process."""
+
+    results: Results
+    run: Run
+    evaluations: tuple[Evaluation, ...]
+    pictures: frozenset[Evaluation]
+    command: tuple[str, ...]
+    root: str | None
+    label: str
+
+    def do(self, child: Child, outcome: Outcome, say: Say) -> None:
+        """Train, evaluate, and write the ledger's entry."""
+        job = _Job(self.results, self.run, child, self.command, self.root, outcome, say, self.label)
+        if job.train(scored=any(e.protocol == "classifier" for e in self.evaluations)):
+            for evaluation in self.evaluations:
+                job.evaluate(evaluation, picture=evaluation in self.pictures)
+        job.enter_in_ledger()
 
 
 @dataclass
@@ -85,7 +133,7 @@ class _Job:
 
     results: Results
     run: Run
-    child: _Child
+    child: Child
     command: tuple[str, ...]
     root: str | None
     outcome: Outcome
@@ -104,15 +152,15 @@ class _Job:
         words = [*self.run.arguments(), "--out", str(folder), "--resume"]
         return self._do(self.run.id, words, lambda: self.results.trained(self.run))
 
-    def evaluate(self, evaluation: Evaluation) -> None:
-        """Make one result file."""
-        if self.results.result(evaluation) is not None:
+    def evaluate(self, evaluation: Evaluation, *, picture: bool) -> None:
+        """Make one result file, and what a picture is drawn from."""
+        if self.results.ready(evaluation, picture=picture):
             return
         if evaluation.protocol == "classifier":  # training should have written it
             self._failed(evaluation.id, [], 1, f"training wrote no {evaluation.file}")
             return
         words = evaluation.arguments(str(self.results.run_dir(self.run)))
-        self._do(evaluation.id, words, lambda: self.results.result(evaluation) is not None)
+        self._do(evaluation.id, words, lambda: self.results.ready(evaluation, picture=picture))
 
     def enter_in_ledger(self) -> None:
         """Write the run's ledger entry, renewed after every visit."""
@@ -179,116 +227,3 @@ class _Job:
             self._record(what, words, code, error, 0.0)
         self.outcome.failed[what] = error or f"exit code {code}"
         self.say(f"{self.label} {what}: failed (exit code {code}) {error}".rstrip())
-
-
-# ----------------------------------------------------------------------------------------------- processes and the lock
-
-
-class _Child:
-    """Runs one command at a time, passes SIGINT and SIGTERM on to it, and remembers that it did."""
-
-    def __init__(self, lock: IO[str]) -> None:
-        self._lock = lock
-        self._process: subprocess.Popen[bytes] | None = None
-        self.stopped: int | None = None
-
-    def __enter__(self) -> _Child:
-        self._previous = {}
-        with contextlib.suppress(ValueError):  # not in the main thread: signals are someone else's
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._pass_on)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.stopped = number
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-
-    def run(self, words: Sequence[str], log: Path) -> tuple[int, str]:
-        """Run a command, its output into `log`; gives its exit code and the last line it wrote."""
-        if self.stopped is not None:
-            return 128 + self.stopped, ""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as output:
-            before = output.tell()
-            try:
-                self._process = subprocess.Popen(
-                    list(words),
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,  # a Ctrl-C reaches us alone, and is passed on once
-                    pass_fds=(self._lock.fileno(),),
-                    preexec_fn=_end_with_parent,
-                )
-            except OSError as error:
-                return 127, f"cannot start {words[0]}: {error.strerror}"
-            if self.stopped is not None:  # the signal came while the process was being made
-                self._process.send_signal(self.stopped)
-            code = self._process.wait()
-        return (code if code >= 0 else 128 - code), _last_line(log, before)
-
-
-def _last_line(log: Path, start: int) -> str:
-    with log.open("rb") as file:
-        file.seek(start)
-        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1][:300] if lines else ""
-
-
-def _end_with_parent() -> None:
-    """In the new process: ask Linux for SIGTERM when the parent dies, however it dies."""
-    with contextlib.suppress(Exception):
-        import ctypes
-
-        parent_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
-        ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGTERM)
-
-
-@contextlib.contextmanager
-def _lock(out: Path, say: Say) -> Iterator[IO[str]]:
-    """One grid at a time in a folder; waits a little for the command of a grid that was killed."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = (out / ".lock").open("a+")
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}.") from None
-    with file:
-        deadline = time.monotonic() + _WAIT_FOR_LOCK
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                file.seek(0)
-                owner = file.read().strip()
-                if _alive(owner) or time.monotonic() > deadline:
-                    raise InputError(f"another grid (process {owner or 'unknown'}) is running in {out}.") from None
-                if not told:
-                    say(f"a command of an interrupted grid is still ending in {out}; waiting for it")
-                    told = True
-                time.sleep(0.2)
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield file
-
-
-def _alive(owner: str) -> bool:
-    """Whether the process that took the lock still lives (then it is a grid, and not its orphan)."""
-    if not owner.isdigit():
-        return False
-    try:
-        os.kill(int(owner), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    with contextlib.suppress(OSError):  # a killed process that no one has waited for yet is not alive
-        return ") Z " not in Path(f"/proc/{owner}/stat").read_text("utf-8")
-    return True

@@ -12,7 +12,7 @@ import json
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -63,18 +63,32 @@ class Results:
 
     def result(self, evaluation: Evaluation) -> Mapping[str, Any] | None:
         """The result of an evaluation, from its run folder or from the ledger."""
-        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
-        if document is not None and ledger.is_result(document, evaluation) and self.trained(evaluation.run):
+        if (document := self._own(evaluation)) is not None:
             return document
         for entry in self.entries_of(evaluation.run):
             if (found := entry.result(evaluation)) is not None:
                 return found
         return None
 
+    def artifact(self, evaluation: Evaluation) -> Path:
+        """Where an evaluation leaves what a picture is drawn from; the ledger keeps no such files."""
+        return self.run_dir(evaluation.run) / "artifacts" / evaluation.file.replace(".json", ".npz")
+
+    def ready(self, evaluation: Evaluation, *, picture: bool = False) -> bool:
+        """Whether an evaluation is done; for a picture, whether what it is drawn from is here as well."""
+        if picture:
+            return self._own(evaluation) is not None and self.artifact(evaluation).exists()
+        return self.result(evaluation) is not None
+
+    def _own(self, evaluation: Evaluation) -> dict[str, Any] | None:
+        """The result in the run's own folder."""
+        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
+        there = document is not None and ledger.is_result(document, evaluation) and self.trained(evaluation.run)
+        return document if there else None
+
     def source(self, evaluation: Evaluation) -> Path | None:
         """The ledger entry that holds a result, for links; a run's folder where it has no entry yet."""
-        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
-        if document is not None and self.trained(evaluation.run):
+        if self._own(evaluation) is not None:
             entry = self.out / "ledger" / f"{evaluation.run.id}.json"
             return entry if entry.exists() else self.run_dir(evaluation.run)
         entries = self.entries_of(evaluation.run)
@@ -104,13 +118,17 @@ class Results:
 
 @dataclass(frozen=True)
 class Figure:
-    """Our figure for a cell: mean and sample standard deviation over `n` of `of` seeds; None where there is none."""
+    """Our figure for a cell: mean and sample standard deviation over `n` of `of` seeds; None where there is none.
+
+    `failed` seeds have no result because a command of theirs failed; `reason` says why.
+    """
 
     status: str
     mean: float | None = None
     std: float | None = None
     n: int = 0
     of: int = 0
+    failed: int = 0
     reason: str = ""
 
     @property
@@ -119,7 +137,8 @@ class Figure:
         if self.mean is None:
             return self.status
         text = f"{self.mean:.2f}" + (f" ± {self.std:.2f}" if self.std is not None else "")
-        return text + (f" (n = {self.n})" if self.n == self.of else f" (n = {self.n} of {self.of})")
+        rest = f" of {self.of}" * (self.n < self.of) + f", {self.failed} failed" * bool(self.failed)
+        return f"{text} (n = {self.n}{rest})"
 
 
 def metric(document: Mapping[str, Any], name: str) -> float | None:
@@ -131,42 +150,41 @@ def metric(document: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def numbers(cell: Cell, evaluations: Sequence[Evaluation], results: Results) -> list[float]:
-    """One number per seed that has a result."""
-    found = []
-    for evaluation in evaluations:
-        document = results.result(evaluation)
-        value = None if document is None else metric(document, cell.metric)
-        if value is not None:
-            found.append(value)
-    return found
-
-
 def figure(cell: Cell, results: Results) -> Figure:
     """What our results make of a cell."""
     if not cell.planned:
         return Figure(NOTHING)
-    if cell.kind == "picture":
-        ready = [results.result(e) is not None for e in cell.evaluations]
-        return Figure(DONE if all(ready) else _state(cell, results), n=sum(ready), of=len(ready))
-    ours = numbers(cell, cell.evaluations, results)
-    theirs = numbers(cell, cell.minus, results)
-    n, of = len(ours), len(cell.evaluations)
-    if not ours or (cell.minus and not theirs):
-        failed = _state(cell, results)
-        return Figure(failed, n=0, of=of, reason=_reason(cell, results) if failed == FAILED else "")
-    complete = n == of and len(theirs) == len(cell.minus)
-    mean, std = statistics.fmean(ours), statistics.stdev(ours) if n > 1 else None
+    sides = [cell.evaluations, cell.minus] if cell.minus else [cell.evaluations]
+    seeds = list(zip(*sides, strict=True))
+    values = [_value(cell, seed, results) for seed in seeds]
+    found = [v for v in values if v is not None]
+    reasons = [_reason(cell, seed, results) for seed, value in zip(seeds, values, strict=True) if value is None]
+    failed = [r for r in reasons if r]
+    status = DONE if len(found) == len(seeds) else PARTIAL if found else FAILED if failed else MISSING
+    whole = Figure(status, None, None, len(found), len(seeds), len(failed), next(iter(failed), ""))
+    if cell.kind == "picture" or not found:
+        return whole
     if cell.kind == "best":
-        mean, std = max(ours), None
-    if cell.kind == "delta":
-        mean, std, n = mean - statistics.fmean(theirs), None, min(n, len(theirs))
-    return Figure(DONE if complete else PARTIAL, mean, std, n, of)
+        return replace(whole, mean=max(found))
+    std = statistics.stdev(found) if len(found) > 1 and cell.kind != "delta" else None
+    return replace(whole, mean=statistics.fmean(found), std=std)
 
 
-def _reason(cell: Cell, results: Results) -> str:
-    return next((r for e in (*cell.evaluations, *cell.minus) if (r := results.failure(e))), "")
+def _value(cell: Cell, seed: Sequence[Evaluation], results: Results) -> float | None:
+    """A seed's number, less that of the same seed where a difference is asked for; a picture that is here counts 1."""
+    if cell.kind == "picture":
+        return 1.0 if results.ready(seed[0], picture=True) else None
+    found = []
+    for evaluation in seed:
+        document = results.result(evaluation)
+        value = None if document is None else metric(document, cell.metric)
+        if value is None:
+            return None
+        found.append(value)
+    return found[0] - sum(found[1:])
 
 
-def _state(cell: Cell, results: Results) -> str:
-    return FAILED if _reason(cell, results) else MISSING
+def _reason(cell: Cell, seed: Sequence[Evaluation], results: Results) -> str:
+    """Why a seed has no number or picture, if a command of it failed."""
+    lacking = (e for e in seed if not results.ready(e, picture=cell.kind == "picture"))
+    return next((r for e in lacking if (r := results.failure(e))), "")

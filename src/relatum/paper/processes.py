@@ -1,0 +1,135 @@
+"""The processes of a grid: a command that gets the grid's signals, and the lock that keeps a folder to one grid."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from relatum.errors import InputError
+
+Say = Callable[[str], None]
+_WAIT_FOR_LOCK = 60.0  # seconds that an orphaned command is given to save and end
+
+
+class Child:
+    """Runs one command at a time, passes SIGINT and SIGTERM on to it, and remembers that it did.
+
+    Args:
+        lock: the open file of `lock`, which its commands inherit; None where another process holds it.
+    """
+
+    def __init__(self, lock: IO[str] | None) -> None:
+        self._inherited = () if lock is None else (lock.fileno(),)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.stopped: int | None = None
+
+    def __enter__(self) -> Child:
+        self._previous = {}
+        with contextlib.suppress(ValueError):  # not in the main thread: signals are someone else's
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous[number] = signal.signal(number, self._pass_on)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+        self.stopped = number
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(number)
+
+    def run(self, words: Sequence[str], log: Path) -> tuple[int, str]:
+        """Run a command, its output into `log`; gives its exit code and its error, or else the last line it wrote."""
+        if self.stopped is not None:
+            return 128 + self.stopped, ""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            before = output.tell()
+            try:
+                self._process = subprocess.Popen(
+                    list(words),
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # a Ctrl-C reaches us alone, and is passed on once
+                    pass_fds=self._inherited,
+                    preexec_fn=_end_with_parent,
+                )
+            except OSError as error:
+                return 127, f"cannot start {words[0]}: {error.strerror}"
+            if self.stopped is not None:  # the signal came while the process was being made
+                self._process.send_signal(self.stopped)
+            code = self._process.wait()
+        return (code if code >= 0 else 128 - code), _error_in(log, before)
+
+
+def _error_in(log: Path, start: int) -> str:
+    """What a command said last: its error with the hint that follows, or else its last line."""
+    with log.open("rb") as file:
+        file.seek(start)
+        lines = [line.strip() for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
+    first = max((i for i, line in enumerate(lines) if line.startswith("error:")), default=len(lines) - 1)
+    return " ".join(lines[max(first, 0) :])[:300]
+
+
+def _end_with_parent() -> None:
+    """In the new process: ask Linux for SIGTERM when the parent dies, however it dies."""
+    with contextlib.suppress(Exception):
+        import ctypes
+
+        parent_death_signal = 1  # PR_SET_PDEATHSIG of linux/prctl.h
+        ctypes.CDLL(None).prctl(parent_death_signal, signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def lock(out: Path, say: Say) -> Iterator[IO[str]]:
+    """One grid at a time in a folder; waits a little for the command of a grid that was killed."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / ".lock").open("a+")
+    except OSError as error:
+        raise InputError(f"cannot write to {out}: {error.strerror}.") from None
+    with file:
+        deadline = time.monotonic() + _WAIT_FOR_LOCK
+        told = False
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                file.seek(0)
+                owner = file.read().strip()
+                if _alive(owner) or time.monotonic() > deadline:
+                    raise InputError(f"another grid (process {owner or 'unknown'}) is running in {out}.") from None
+                if not told:
+                    say(f"a command of an interrupted grid is still ending in {out}; waiting for it")
+                    told = True
+                time.sleep(0.2)
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield file
+
+
+def _alive(owner: str) -> bool:
+    """Whether the process that took the lock still lives (then it is a grid, and not its orphan)."""
+    if not owner.isdigit():
+        return False
+    try:
+        os.kill(int(owner), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    with contextlib.suppress(OSError):  # a killed process that no one has waited for yet is not alive
+        return ") Z " not in Path(f"/proc/{owner}/stat").read_text("utf-8")
+    return True
