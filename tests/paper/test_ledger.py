@@ -244,6 +244,18 @@ def test_kept_weights_are_evaluated_without_training_again(
     assert config.read_toml(elsewhere.run_dir(run) / "recipe.toml")["views"]["number"] == 32
 
 
+def test_random_weights_add_to_their_entry(
+    tmp_path: Path, stub: tuple[str, ...], run_stub: Callable[[Plan], tuple[Results, Outcome]]
+) -> None:
+    """They are made again from their seed, and what was measured before stays."""
+    request = Request(("cifar10",), ("conv4",), ("random",), (1,))
+    results, _ = run_stub(plan(["linear-evaluation"], request))
+    further = Results(tmp_path / "new", [results.out / "ledger"])
+    assert not execute(plan(["domain-transfer"], request), further, command=stub).failed
+    entry = next((tmp_path / "new" / "ledger").glob("*.json"))
+    assert [e["dataset"] for e in json.loads(entry.read_text())["evaluations"]] == ["cifar10", "cifar100"]
+
+
 def test_a_picture_is_not_done_by_the_ledger_alone(
     tmp_path: Path, trace: Path, stub: tuple[str, ...], run_stub: Callable[[Plan], tuple[Results, Outcome]]
 ) -> None:

@@ -172,7 +172,7 @@ class _Job:
         spent = [row["seconds"] for row in self.results.records(self.run) if row.get("what") == self.run.id]
         if entry["seconds"] is None and spent:
             entry["seconds"] = round(sum(spent), 1)
-        if not spent:  # the weights came from the ledger
+        if not spent or self.run.method == "random":  # the weights came from the ledger, or of a seed
             for kept in self.results.entries_of(self.run):
                 entry = {**ledger.merge(kept.document, entry), "id": self.run.id}
         path = ledger.write(self.results.out / "ledger", entry)
