@@ -40,6 +40,7 @@ def reproduce(
     ledger: Annotated[
         list[Path] | None, typer.Option(help="folders of ledger entries that count [default: results]")
     ] = None,
+    jobs: Annotated[int, typer.Option(help="runs side by side, each with its share of the cores")] = 1,
     executor: Annotated[str, typer.Option(help="local, or ray (extra `ray`)")] = "local",
     json: Json = False,
     root: Root = None,
@@ -67,6 +68,7 @@ def reproduce(
         dry_run=dry_run,
         render_only=render,
         executor=executor,
+        jobs=jobs,
         as_json=json,
     )
     if code:

@@ -15,9 +15,11 @@ import pytest
 
 from relatum.errors import InputError, Interrupted
 from relatum.paper import results as known
+from relatum.paper.command import reproduce
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.reproduce import Outcome, execute, missing
 from relatum.paper.results import Results, figure
+from relatum.parallel import available_cpus
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub.py")))
 Run = Callable[[Plan], tuple[Results, Outcome]]
@@ -133,7 +135,7 @@ def test_a_result_of_other_epochs_is_not_that_result(run_stub: Run) -> None:
     assert results.result(evaluation) is None
 
 
-def grid_process(out: Path) -> subprocess.Popen[bytes]:
+def grid_process(out: Path, jobs: int = 1) -> subprocess.Popen[bytes]:
     """A grid of two runs in a process of its own, slow enough to be stopped in the middle."""
     code = (
         "import sys; from relatum.errors import RelatumError\n"
@@ -141,7 +143,7 @@ def grid_process(out: Path) -> subprocess.Popen[bytes]:
         "try:\n"
         f"    sys.exit(reproduce(['linear-evaluation'], datasets=['cifar10'], backbones=['conv4'],"
         f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True,"
-        " probe=False))\n"
+        f" probe=False, jobs={jobs}))\n"
         "except RelatumError as error:\n"
         "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
     )
@@ -187,6 +189,35 @@ def test_a_signal_reaches_the_command_which_saves(tmp_path: Path, trace: Path, n
     record = json.loads(next(out.glob("logs/*.jsonl")).read_text())
     assert record["returncode"] == 143  # the stub's own exit code after a clean save
     assert len(trace.read_text().splitlines()) == 1  # nothing was started after the signal
+
+
+def test_runs_side_by_side_share_the_cores_and_a_signal_reaches_all(tmp_path: Path, trace: Path) -> None:
+    out = tmp_path / "out"
+    process = grid_process(out, jobs=2)
+    wait_for(lambda: len(steps(out)) == 2 and all(len(own) > 3 for own in steps(out)))  # both are at work
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=20)
+    assert process.returncode == 143
+    assert all(len(own) < 51 for own in steps(out))
+    again = grid_process(out, jobs=2)
+    again.communicate(timeout=30)
+    assert again.returncode == 0
+    assert steps(out) == [list(range(1, 52))] * 2  # no step missing, none made twice
+    assert len(list(out.glob("ledger/*.json"))) == 2
+    with pytest.raises(InputError, match="--jobs 0"):
+        reproduce(["linear-evaluation"], jobs=0)
+
+
+@pytest.mark.parametrize(("jobs", "threads"), [(1, None), (3, max(1, available_cpus() // 3))])
+def test_jobs_get_their_share_of_the_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, threads: int | None
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    code = "import os, sys; print('error:', os.environ.get('OMP_NUM_THREADS')); sys.exit(1)"
+    outcome = execute(
+        plan(["linear-evaluation"], SMALL), Results(tmp_path), command=(sys.executable, "-c", code), jobs=jobs
+    )
+    assert set(outcome.failed.values()) == {f"error: {threads}"}
 
 
 def test_one_grid_at_a_time_in_a_folder(tmp_path: Path, trace: Path) -> None:

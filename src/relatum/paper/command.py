@@ -39,6 +39,7 @@ def reproduce(
     dry_run: bool = False,
     render_only: bool = False,
     executor: str = "local",
+    jobs: int = 1,
     probe: bool = True,
     as_json: bool = False,
     command: Sequence[str] = (sys.executable, "-m", "relatum"),
@@ -59,7 +60,8 @@ def reproduce(
         root: data root handed to the commands.
         dry_run: only plan.
         render_only: only render what is there.
-        executor: `local` runs one command after another; `ray` runs side by side, as tasks of a ray cluster.
+        executor: `local` makes runs in processes of this machine; `ray` as tasks of a ray cluster.
+        jobs: runs side by side on this machine, each with its share of the cores.
         probe: measure the cost of a view for the estimate; a rough model otherwise.
         as_json: print one JSON document instead of text.
         command: the words that start relatum.
@@ -69,6 +71,8 @@ def reproduce(
     if dry_run and render_only:
         raise InputError("--dry-run only plans and --render only renders: give one of them.")
     executors.check(executor)
+    if jobs < 1 or (jobs > 1 and executor != "local"):
+        raise InputError(f"--jobs {jobs}: give the number of runs side by side, 1 or more; ray has its own.")
     for folder in (Path(out), *Path(out).parents):
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
@@ -83,7 +87,9 @@ def reproduce(
     failed: dict[str, str] = {}
     if not render_only:
         _announce(asked, results, cost)
-        failed = engine.execute(asked, results, command=command, root=root, executor=executor, say=_say).failed
+        failed = engine.execute(
+            asked, results, command=command, root=root, executor=executor, jobs=jobs, say=_say
+        ).failed
     try:
         rendered = write(asked, results, Path(out))
     except OSError as error:

@@ -20,29 +20,21 @@ _WAIT_FOR_LOCK = 60.0  # seconds that an orphaned command is given to save and e
 
 
 class Child:
-    """Runs one command at a time, passes SIGINT and SIGTERM on to it, and remembers that it did.
+    """Runs one command at a time, and can be told to stop it.
 
     Args:
         lock: the open file of `lock`, which its commands inherit; None where another process holds it.
+        threads: CPU threads of its commands; None is their own choice.
     """
 
-    def __init__(self, lock: IO[str] | None) -> None:
+    def __init__(self, lock: IO[str] | None, threads: int | None = None) -> None:
         self._inherited = () if lock is None else (lock.fileno(),)
+        self._environment = os.environ if threads is None else {**os.environ, "OMP_NUM_THREADS": str(threads)}
         self._process: subprocess.Popen[bytes] | None = None
         self.stopped: int | None = None
 
-    def __enter__(self) -> Child:
-        self._previous = {}
-        with contextlib.suppress(ValueError):  # not in the main thread: signals are someone else's
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._pass_on)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
+    def stop(self, number: int) -> None:
+        """Pass a signal on to the command that runs, and start no other."""
         self.stopped = number
         if self._process is not None and self._process.poll() is None:
             self._process.send_signal(number)
@@ -60,6 +52,7 @@ class Child:
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=subprocess.STDOUT,
+                    env=self._environment,
                     start_new_session=True,  # a Ctrl-C reaches us alone, and is passed on once
                     pass_fds=self._inherited,
                     preexec_fn=_end_with_parent,
@@ -70,6 +63,25 @@ class Child:
                 self._process.send_signal(self.stopped)
             code = self._process.wait()
         return (code if code >= 0 else 128 - code), _error_in(log, before)
+
+
+@contextlib.contextmanager
+def signals_to(children: Sequence[Child]) -> Iterator[None]:
+    """SIGINT and SIGTERM go to all of the children's commands."""
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        for child in children:
+            child.stop(number)
+
+    previous = {}
+    with contextlib.suppress(ValueError):  # not in the main thread: signals are someone else's
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, pass_on)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 def _error_in(log: Path, start: int) -> str:

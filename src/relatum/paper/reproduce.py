@@ -15,6 +15,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,8 +23,9 @@ from relatum.errors import Interrupted
 from relatum.paper import executors, ledger
 from relatum.paper.grid import Evaluation, Run
 from relatum.paper.plan import Plan
-from relatum.paper.processes import Child, Say, lock
+from relatum.paper.processes import Child, Say, lock, signals_to
 from relatum.paper.results import Results
+from relatum.parallel import available_cpus
 
 
 @dataclass
@@ -41,6 +43,7 @@ def execute(
     command: Sequence[str] = (sys.executable, "-m", "relatum"),
     root: str | None = None,
     executor: str = "local",
+    jobs: int = 1,
     say: Say = lambda line: None,
 ) -> Outcome:
     """Run what a plan still misses.
@@ -50,7 +53,8 @@ def execute(
         results: what is there; its folder is written to.
         command: the words that start relatum.
         root: data root handed to every command.
-        executor: `local` runs one command after another, `ray` runs of a plan side by side as tasks.
+        executor: `local` makes runs in processes of this machine, `ray` as tasks.
+        jobs: runs side by side; each gets its share of the cores.
         say: takes one line per command for people.
     """
     outcome, todo, pictures = Outcome(), missing(plan, results), plan.pictures
@@ -65,10 +69,28 @@ def execute(
         if executor == "ray":
             _on_ray(works, outcome, say)
             return outcome
-        with Child(held) as child:
-            for work in works:
-                work.do(child, outcome, say)
+        threads = max(1, available_cpus() // jobs) if jobs > 1 else None
+        children = [Child(held, threads) for _ in range(max(1, min(jobs, len(works))))]
+        with signals_to(children):
+            _side_by_side(works, children, outcome, say)
     return outcome
+
+
+def _side_by_side(works: Sequence[_Work], children: Sequence[Child], outcome: Outcome, say: Say) -> None:
+    """Every child takes the next run when it has made one; a run and its evaluations stay in order."""
+    waiting = iter(works)  # next() is atomic
+
+    def take(child: Child) -> None:
+        for work in waiting:
+            work.do(child, outcome, say)
+
+    if len(children) == 1:
+        take(children[0])
+        return
+    with ThreadPoolExecutor(len(children)) as pool:
+        ends = [pool.submit(take, child) for child in children]
+    for end in ends:
+        end.result()
 
 
 def _on_ray(works: Sequence[_Work], outcome: Outcome, say: Say) -> None:
@@ -91,7 +113,8 @@ def _apart(work: _Work) -> tuple[list[str], Outcome]:
     """One run in a process of its own; the grid that waits for it holds the lock."""
     lines: list[str] = []
     outcome = Outcome()
-    with Child(None) as child:
+    child = Child(None)
+    with signals_to([child]):
         work.do(child, outcome, lines.append)
     return lines, outcome
 
