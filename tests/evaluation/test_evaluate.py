@@ -221,6 +221,7 @@ def test_save_classifier(run: Path, world: World) -> None:
     logits[:8] = np.roll(logits[:8], 1, 1)
     result = evaluation.save_classifier(run, logits, images, split="test", n_train=200)
     assert result.accuracy == 90.0
+    assert result.pretrain["status"] == "finished"
     assert Result.load(run / "evaluations" / "classifier-toy-test.json") == result
     with pytest.raises(RelatumError, match="not finite"):
         evaluation.save_classifier(run, logits * np.nan, images, split="test", n_train=200)

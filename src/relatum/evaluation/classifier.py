@@ -66,5 +66,6 @@ def save_classifier(
         seconds=time.perf_counter() - started,
         details={"per_class": per_class, "classes": list(images.classes)},
     )
+    result.pretrain["status"] = "finished"  # training is over; the run says so when its weights are written
     result.save(run)
     return result
