@@ -106,8 +106,8 @@ def data_shard(
     """Pack a folder of images into tar files, which can take the folder's place wherever DATA is asked for."""
     from relatum.data.folder import shard
 
-    for path in shard(folder, out, size * 2**20):
-        print(path)
+    written = shard(folder, out, size * 2**20)
+    print("\n".join(map(str, written)))
 
 
 @app.command()
@@ -175,7 +175,7 @@ def evaluate(
     if json:
         print(jsonlib.dumps(result.document(), indent=2))
         return
-    score = "" if result.accuracy is None else f"{result.accuracy:.2f} %, "
+    score = "" if result.accuracy is None else f"{'top-10 ' * (protocol == 'retrieval')}{result.accuracy:.2f} %, "
     print(f"{protocol} on {result.dataset} ({result.split}): {score}{result.path}")
 
 
@@ -208,6 +208,8 @@ def search(
     from relatum import api
 
     hits = api.search(run, gallery, queries, top=top, out=out, root=root)
+    if out is not None:
+        print(f"contact sheet: {out}", file=sys.stderr)
     if json:
         print(jsonlib.dumps([asdict(hit) for hit in hits], indent=2))
         return

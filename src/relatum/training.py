@@ -201,9 +201,9 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
     parameters = sum(p.numel() for p in objective.backbone.parameters())
     pairs = f", {M * (K * K - K):,} pairs a step" if recipe.method == "relational" else ""
     held = f" ({len(prepared.validation):,} held out)" if prepared.validation is not None else ""
-    display.say(
-        f"data      {recipe.data.name}: {len(images):,} images of {recipe.data.side} × {recipe.data.side}{held}"
-    )
+    size = f"{recipe.data.side} × {recipe.data.side}"
+    kinds = f"{len(images.classes)} classes" if images.classes else "no labels"
+    display.say(f"data      {recipe.data.name}: {len(images):,} images of {size}, {kinds}{held}")
     display.say(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
     display.say(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
     where = f"{recipe.run.device}, {recipe.run.threads} thread(s), {recipe.run.kernels} kernels"

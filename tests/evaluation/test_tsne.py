@@ -16,7 +16,7 @@ from relatum.evaluation import evaluate, tsne
 from relatum.evaluation.pictures import palette, thumbnails
 
 World = dict[tuple[str, str], ImageSet]
-FEW = {"iterations": 250}
+FEW = {"iterations": 300}
 
 
 def groups(n: int = 90) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +52,7 @@ def test_progress_is_read_off_the_verbose_lines(capsys: pytest.CaptureFixture[st
     watcher.write("[t-SNE] Iteration 100: error = 3.0")
     watcher.write("[t-SNE] Computed conditional probabilities")
     assert done == [50, 50]
-    tsne.embed_points(groups(30)[0], iterations=250)
+    tsne.embed_points(groups(30)[0], iterations=300)
     assert capsys.readouterr().out == ""
 
 

@@ -105,7 +105,8 @@ def test_it_says_how_much_there_is_before_it_starts_and_nothing_when_all_is_done
     assert re.fullmatch(r"3 runs, 1 done; 2 evaluations, 1 done; about \S+ \w+ left on this machine .*", first)
     monkeypatch.setattr("relatum.paper.estimate.rough", lambda *_: pytest.fail("nothing is left to estimate"))
     assert reproduce(["linear-evaluation"], **flags) == 0
-    assert capsys.readouterr().err == ""
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"tables: {tmp_path / 'out' / 'tables' / 'linear-evaluation'}.md (and .csv, .json)"]
 
 
 def test_ledger_alone_renders_and_counts_as_done(
@@ -174,3 +175,27 @@ def test_nothing_imports_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_what_cannot_be_meant_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(*names: str, **filters: object) -> None:
+        reproduce(names, out=tmp_path, dry_run=True, probe=False, **{"ledger": (), **filters})  # type: ignore[arg-type]
+
+    with pytest.raises(InputError, match=r"--ledger .*nowhere is not a folder"):
+        ask("head", ledger=[tmp_path / "nowhere"])
+    with pytest.raises(InputError, match="2\\*\\*63"):
+        ask("head", seeds=[2**63])
+    with pytest.raises(InputError, match="shapes has no super-categories"):
+        ask("tsne-super", datasets=["shapes"])
+    with pytest.raises(InputError) as caught:  # one filter leaves nothing: that one is named
+        ask("aggregation", datasets=["shapes"], backbones=["conv4"], methods=["relational"], views=2)
+    assert "datasets: cifar10, cifar100" in str(caught.value)
+    assert "backbones" not in str(caught.value)
+    assert "--views" not in str(caught.value)
+    capsys.readouterr()
+    ask("head", datasets=["cifar10", "shapes"], views=2)
+    assert "no cell of head has 'shapes'" in capsys.readouterr().err
+    ask("domain-transfer", datasets=["cifar10"], views=2)
+    assert capsys.readouterr().err == ""
+    ask("claims")
+    assert "makes no runs" in capsys.readouterr().out

@@ -290,6 +290,11 @@ def test_an_entry_is_unpacked_to_a_run_folder(tmp_path: Path) -> None:
     path = ledger.write(tmp_path / "ledger", {**ledger.collect(run, ["relatum pretrain this"]), "id": "entry"})
     with pytest.raises(InputError, match="keeps no weights; make them again: relatum pretrain this"):
         ledger.unpack(path, tmp_path / "runs")
+    again = tmp_path / "runs" / "entry"
+    again.mkdir(parents=True)
+    (again / "backbone.safetensors").write_bytes(b"made again")
+    assert ledger.unpack(path, tmp_path / "runs") == again
+    (again / "backbone.safetensors").unlink()
     ledger.keep_weights(run, path)
     for name in (path, path.with_suffix(".safetensors")):
         folder = ledger.unpack(name, tmp_path / "runs")

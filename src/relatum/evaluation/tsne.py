@@ -42,7 +42,7 @@ class TSNESettings:
     """A t-SNE map with the paper's settings."""
 
     points: int = setting(10_000, "at most so many images, drawn at random", ge=5)
-    iterations: int = setting(1000, "of the optimisation", ge=250)
+    iterations: int = setting(1000, "of the optimisation, after 250 in which it only spreads", ge=300)
     perplexity: float = setting(30.0, "about how many neighbours count; reduced for few points", gt=1)
     learning_rate: float = setting(200.0, "of the optimisation", gt=0)
     backend: str = setting("sklearn", "scikit-learn, or the faster openTSNE (extra)", choices=("sklearn", "opentsne"))
@@ -161,7 +161,7 @@ def run(task: Task) -> Outcome:
     _, near = nearest(z, z, kept, exclude=everyone)
     _, near_map = nearest(xy, xy, kept, exclude=everyone)
     details: dict[str, Any] = {
-        "kl_divergence": divergence,
+        "kl_divergence": divergence if divergence < 1e300 else None,  # what scikit-learn begins with
         "perplexity": perplexity,
         "neighbours_kept": 100.0
         * float(np.mean([len(np.intersect1d(a, b)) for a, b in zip(near, near_map, strict=True)]))

@@ -76,8 +76,13 @@ def reproduce(
     for folder in (Path(out), *Path(out).parents):
         if folder.exists() and not folder.is_dir():
             raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
+    for folder in map(Path, ledger):
+        if not folder.is_dir() and str(folder) != "results":  # the default need not be there
+            raise InputError(f"--ledger {folder} is not a folder.")
     scale = Scale(views, epochs, limit_train)
     asked = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
+    for name in asked.unused:
+        _say(f"note: no cell of {', '.join(tables)} has '{name}'; it is left out.")
     results = Results(out, ledger)
     cost = estimate.Measured() if probe else estimate.rough
     if dry_run:
@@ -98,6 +103,9 @@ def reproduce(
         print(json.dumps(rendered[0] if len(rendered) == 1 else {"tables": rendered}, indent=2, ensure_ascii=False))
     else:
         print("\n".join(render.to_markdown(r) for r in rendered))
+        _say(f"tables: {', '.join(str(Path(out) / 'tables' / name) + '.md' for name in tables)} (and .csv, .json)")
+        if drawn := [path for r in rendered for path in r["figures"] if path.endswith(".png")]:
+            _say(f"pictures: {', '.join(drawn)} (and .svg)")
     for what, why in failed.items():
         _say(f"failed: {what}: {why}")
     return 0 if not failed and all(_ended_well(r) for r in rendered) else 1
@@ -235,6 +243,11 @@ def _dry_words(asked: Plan, document: dict[str, Any]) -> str:
     for d in documents:
         done = sum(c["done"] for c in d["cells"])
         lines.append(d["title"])
+        if d["table"] == "claims":
+            lines.append(
+                f"  {len(d['cells'])} claims, {done} of which can be judged; it makes no runs: reproduce the tables."
+            )
+            continue
         for key in ("pretrain", "evaluate"):
             lines.append(f"  {key}: {len(d[key])}, of which done {sum(x['done'] for x in d[key])}")
         lines.append(f"  cells: {len(d['cells'])}, of which done {done}")

@@ -225,6 +225,8 @@ def unpack(path: Path, into: Path = Path("runs")) -> Path:
     if document is None or not isinstance(document.get("recipe"), dict):
         raise InputError(f"{path} is no run; `relatum import {path} --out RUN` makes one of weights.")
     entry = Entry(path.with_suffix(".json"), document)
+    if entry.backbone is None and (into / path.stem / "backbone.safetensors").exists():
+        return into / path.stem  # they were made again, as the error below says
     if entry.backbone is None:
         made = next(iter(document.get("commands", ())), "its command")
         raise InputError(f"{path} keeps no weights; make them again: {made}")

@@ -18,6 +18,7 @@ from relatum.paper.substitutes import captioned, named, renamed, substitutes
 from relatum.paper.table import Column, Row, Table, Value
 from relatum.registry import BACKBONES, DATASETS, METHODS
 
+_SUPER = {"cifar10", "cifar100", "stl10"}  # datasets with vehicles and animals, or with coarse classes
 _NONE = Value("?", None, None)
 
 
@@ -47,8 +48,9 @@ class Request:
         ):
             if number is not None and number < least:
                 raise InputError(f"{flag} {number} is out of range: it must be at least {least}.")
-        if any(seed < 0 for seed in self.seeds):
-            raise InputError(f"--seeds {min(self.seeds)} is out of range: it must be at least 0.")
+        for seed in self.seeds:
+            if not 0 <= seed < 2**63:
+                raise InputError(f"--seeds {seed} is out of range: it must be from 0 to 2**63 - 1.")
         twice = [seed for seed in dict.fromkeys(self.seeds) if self.seeds.count(seed) > 1]
         if twice:
             raise InputError(f"--seeds names {twice[0]} more than once: one run counts once.")
@@ -170,6 +172,13 @@ class Plan:
         """Every pretraining, once each."""
         return tuple(dict.fromkeys(e.run for e in self.evaluations))
 
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Datasets and backbones that were asked for and that no cell has."""
+        found = {name for e in self.evaluations for name in (e.dataset, e.run.data, e.run.backbone)}
+        names = (*self.request.datasets, *self.request.backbones) if self.evaluations else ()
+        return tuple(n for n in names if n not in found and not any(grid.same_images(n, f) for f in found))
+
 
 def plan(names: Sequence[str], request: Request | None = None) -> Plan:
     """Plan tables and figures by name.
@@ -186,6 +195,8 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
         sheets = tuple(s for s in sheets if s.cells)
         if not sheets and name != "claims":
             raise _nothing(name, request)
+        if name == "tsne-super" and (without := {*request.datasets} - _SUPER):
+            raise InputError(f"{without.pop()} has no super-categories; `tsne` draws its classes.")
         planned.append(Planned(name, known, sheets))
     return Plan(request, tuple(planned))
 
@@ -300,6 +311,10 @@ def _list(numbers: set[int]) -> str:
     return " and ".join(str(n) for n in sorted(numbers))
 
 
+def _keeps_any(name: str, request: Request) -> bool:
+    return any(_sheet(part, request).cells for part in _fitting(name, request))
+
+
 def _nothing(name: str, request: Request) -> InputError:
     """An error for filters that leave nothing, with what the table has."""
     has: dict[str, set[str]] = {"datasets": set(), "backbones": set(), "methods": set()}
@@ -307,7 +322,9 @@ def _nothing(name: str, request: Request) -> InputError:
         has["datasets"] |= named(part, "pretrain")
         has["backbones"] |= named(part, "backbone")
         has["methods"] |= {str({**part.condition, **r.condition}.get("method")) for r in part.rows if not r.literature}
-    wrong = [f"{k}: {', '.join(sorted(v))}" for k, v in has.items() if getattr(request, k)]
-    if request.scale.views is not None:
-        wrong.append("--views of at least the table's smallest K")
+    filters: dict[str, Any] = {key: getattr(request, key) for key in has} | {"scale": Scale(views=request.scale.views)}
+    empties = [key for key, value in filters.items() if not _keeps_any(name, Request(**{key: value}))] or list(filters)
+    wrong = [f"{k}: {', '.join(sorted(v))}" for k, v in has.items() if k in empties and getattr(request, k)]
+    if request.scale.views is not None and "scale" in empties:
+        wrong.append("no K as small as --views")
     return InputError(f"no cell of `{name}` is left by the filters; it has {'; '.join(wrong)}.")

@@ -104,7 +104,8 @@ def _is_best(cell: Cell, sheet: Sheet, values: Mapping[int, float | None]) -> bo
     if cell.row.bound or cell.kind in ("delta", "n/a") or (mine := values[id(cell)]) is None:
         return False
     column = [c for c in sheet.cells if c.column is cell.column and not c.row.bound and values[id(c)] is not None]
-    return len(column) > 1 and all(mine >= (values[id(c)] or 0.0) for c in column)
+    # To two places, as they are printed: of two that read alike both are best.
+    return len(column) > 1 and all(round(mine, 2) >= round(values[id(c)] or 0.0, 2) for c in column)
 
 
 def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Figure]) -> dict[str, Any] | None:
@@ -171,7 +172,9 @@ def to_markdown(rendered: Mapping[str, Any], folder: Path | None = None) -> str:
         parts.append(f"### {sheet['title']}")
         parts.append(sheet["caption"])
         pictures = all(c["kind"] == "picture" for c in sheet["cells"])
-        legend = "" if pictures else "Each cell: ours, the paper's, and the difference; the best of a column in bold. "
+        compared = any(c["difference"] is not None for c in sheet["cells"])
+        what = "ours, the paper's, and the difference" if compared else "ours"
+        legend = "" if pictures else f"Each cell: {what}; the best of a column in bold. "
         parts.append(legend + _note_of_states(sheet))
         parts.append(_grid(sheet))
     notes = [f"- {n}" for n in rendered["notes"]]
