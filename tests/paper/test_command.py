@@ -196,6 +196,7 @@ def test_what_cannot_be_meant_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     ask("head", datasets=["cifar10", "shapes"], views=2)
     assert "no cell of head has 'shapes'" in capsys.readouterr().err
     ask("domain-transfer", datasets=["cifar10"], views=2)
+    ask("domain-transfer", datasets=["cifar10"], methods=["random"])
     assert capsys.readouterr().err == ""
     ask("claims")
     assert "makes no runs" in capsys.readouterr().out

@@ -175,8 +175,9 @@ class Plan:
     @property
     def unused(self) -> tuple[str, ...]:
         """Datasets and backbones that were asked for and that no cell has."""
-        found = {name for e in self.evaluations for name in (e.dataset, e.run.data, e.run.backbone)}
-        names = (*self.request.datasets, *self.request.backbones) if self.evaluations else ()
+        learned = [e for e in self.evaluations if e.run.method != "random"]  # random weights are of no dataset
+        found = {name for e in learned for name in (e.dataset, e.run.data, e.run.backbone)}
+        names = (*self.request.datasets, *self.request.backbones) if learned else ()
         return tuple(n for n in names if n not in found and not any(grid.same_images(n, f) for f in found))
 
 
