@@ -13,7 +13,7 @@ def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     small = {"limit_train": 64, "epochs": 1, "batch_size": 16, "threads": 1}
     steps = tuple((method, words, {**flags, **small}) for method, words, flags in demo._STEPS)
     monkeypatch.setattr(demo, "_STEPS", steps)
-    monkeypatch.setattr(demo, "_MAP", {"points": 100, "iterations": 250})
+    monkeypatch.setattr(demo, "_MAP", {"points": 100, "iterations": 300})
     with pytest.raises(SystemExit) as caught:
         cli.main(["demo", "--out", str(tmp_path / "demo")])
     assert not caught.value.code

@@ -51,7 +51,7 @@ def test_a_real_cifar10_run(tmp_path: Path) -> None:
     run = api.pretrain("cifar10", out=tmp_path / "run", **flags)
     api.evaluate("linear", run, data="cifar10", root=root, epochs=1)
     api.evaluate("retrieval", run, data="cifar10", root=root, settings={"queries_per_class": 20})
-    api.evaluate("tsne", run, data="cifar10", root=root, settings={"points": 500, "iterations": 250})
+    api.evaluate("tsne", run, data="cifar10", root=root, settings={"points": 500, "iterations": 300})
     text = look(api.report([run], out=tmp_path / "report.html"), 500)
     for words in ("Linear evaluation on CIFAR-10", "in the paper, 200 epochs, K = 32, all images", "Surest: the same"):
         assert words in text
