@@ -133,8 +133,9 @@ def _fitting(labels: Sequence[str], inches: float) -> int:
 def headline(canvas: Any, planned: Planned) -> None:
     """The figure's title; what was changed of the paper's conditions goes into a second line."""
     text = f"{planned.table.title} ({planned.table.where} of the paper)"
-    width = int(13 * canvas.get_size_inches()[0])  # characters of this size in a line
-    canvas.suptitle("\n".join([text, *textwrap.wrap("; ".join(planned.remarks), width)]), fontsize=11)
+    width = int(11 * canvas.get_size_inches()[0])  # characters of this size in a line
+    lines = [*textwrap.wrap(text, width), *textwrap.wrap("; ".join(planned.remarks), width)]
+    canvas.suptitle("\n".join(lines), fontsize=11)
 
 
 # --------------------------------------------------------------------------------------------------------------- graphs
