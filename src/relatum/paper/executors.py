@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from relatum.errors import InputError, Interrupted
+from relatum.paper.processes import handling
 
 T = TypeVar("T")
 EXECUTORS = ("local", "ray")
@@ -77,14 +78,8 @@ def stopping() -> Iterator[None]:
         stopped.append(number)
         raise KeyboardInterrupt
 
-    previous = {}
-    with contextlib.suppress(ValueError):  # not in the main thread: signals are someone else's
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, stop)
     try:
-        yield
+        with handling(stop):
+            yield
     except KeyboardInterrupt:
         raise Interrupted((stopped or [signal.SIGINT])[0], "stopped; the same command goes on from here.") from None
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from relatum import config
-from relatum.registry import METHODS
+from relatum.registry import METHODS, cutout_area
 
 SEEDS = (1, 2, 3)
 # What decides a protocol's figure, as the paper has it: the command's own defaults, resolved (a test holds them alike).
@@ -37,8 +37,6 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "retrieval": {"queries_per_class": 500, "gallery": "test", "seeds": 1, "backend": "exact"},
     "tsne": {"points": 10_000, "iterations": 1000, "perplexity": 30.0, "learning_rate": 200.0, "backend": "sklearn"},
 }
-CUTOUT = {"cifar10": 0.25, "cifar100": 0.0625, "cifar100-20": 0.0625}  # share of the image, in finetuning
-CUTOUT_ELSE = 0.111
 
 # A random backbone sees no image and does not depend on the dataset. `shapes` is made in code, so it is always there.
 RANDOM_DATA = "shapes"
@@ -164,7 +162,7 @@ class Evaluation:
         wanted = {**SETTINGS[self.protocol], "seed": self.run.seed, "limit_train": self.limit_train}
         wanted |= {"val_fraction": self.run.val_fraction if own else 0.0}
         wanted |= {"epochs": self.epochs} if self.epochs is not None else {}
-        wanted |= {"cutout_area": CUTOUT.get(self.dataset, CUTOUT_ELSE)} if self.protocol == "finetune" else {}
+        wanted |= {"cutout_area": cutout_area(self.dataset)} if self.protocol == "finetune" else {}
         return wanted
 
     def arguments(self, run_dir: str) -> list[str]:

@@ -73,15 +73,22 @@ def signals_to(children: Sequence[Child]) -> Iterator[None]:
         for child in children:
             child.stop(number)
 
+    with handling(pass_on):
+        yield
+
+
+@contextlib.contextmanager
+def handling(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """SIGINT and SIGTERM call `handler` while what is inside runs."""
     previous = {}
     with contextlib.suppress(ValueError):  # not in the main thread: signals are someone else's
         for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, pass_on)
+            previous[number] = signal.signal(number, handler)
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, before in previous.items():
+            signal.signal(number, before)
 
 
 def _error_in(log: Path, start: int) -> str:
