@@ -162,7 +162,7 @@ class Recipe:
             elif dot and section in tables:
                 tables[section][name] = value
             else:
-                raise unknown("key", key, left_out(str(values.get("method", "relational"))))
+                raise unknown("key", key, all_keys(str(values.get("method", "relational"))))
         if top["preset"] not in ("paper", "official"):
             raise unknown("preset", str(top["preset"]), ("paper", "official"))
         top["seed"] = seed(top["seed"])
@@ -202,11 +202,11 @@ def seed(value: Any) -> int:
     return number
 
 
-def left_out(method: str = "relational") -> Values:
-    """Every key that `--set` reaches, and what a complete recipe means that leaves it out (one of an older version)."""
+def all_keys(method: str = "relational") -> list[str]:
+    """Every key that `--set` reaches."""
     row = registry.METHODS.get(method, registry.METHODS["relational"])
     sections = {**SECTIONS, "objective": row.options}
-    return {**TOP, **{f"{name}.{f.name}": f.default for name, kind in sections.items() for f in fields(kind)}}
+    return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]
 
 
 def flatten(tables: Mapping[str, Any]) -> Values:
