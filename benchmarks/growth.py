@@ -14,11 +14,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from relatum import optim, provenance, relation
-from relatum.allocator import keep_freed_memory
+from relatum import relation
 from relatum.bench.step import prepare_step
-from relatum.engine import compile_backbone, make_fabric, one_thread
-from relatum.training import make_batches, make_objective
+from relatum.runs import provenance
+from relatum.system.allocator import keep_freed_memory
+from relatum.training import optim
+from relatum.training.loop import compile_backbone, make_fabric, one_thread
+from relatum.training.run import make_batches, make_objective
 
 DOCS = Path(__file__).parents[1] / "docs"
 STAGES = ("views", "backbone forward", "head forward", "head backward", "backbone backward", "update")

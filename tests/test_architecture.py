@@ -11,30 +11,6 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "relatum"
 
-# A part may import what stands here besides the foundation, which everybody may use.
-FOUNDATION = {"errors", "settings", "registry", "rng", "files", "progress", "parallel", "provenance", "__init__"}
-ALLOWED: dict[str, set[str]] = {
-    "config": set(),
-    "data": set(),
-    "views": set(),
-    "backbones": set(),
-    "relation": set(),
-    "batch": {"views"},
-    "sources": set(),
-    "clustering": set(),
-    "features": {"data"},
-    "artifacts": set(),
-    "objectives": {"config", "views", "batch", "relation", "backbones", "clustering"},
-    "runfolder": set(),
-    "checkpoint": {"backbones"},
-    "optim": {"config"},
-    "loader": {"batch", "config", "data", "views", "sources"},
-    "engine": {"batch", "checkpoint", "config", "loader", "objectives", "optim", "runfolder"},
-    "evaluation": {"artifacts", "checkpoint", "config", "data", "features", "views", "backbones"},
-    "report": {"artifacts", "config", "paper"},
-    "paper": {"config", "artifacts"},
-}
-
 
 def imports(path: Path) -> set[str]:
     """The parts of relatum that a file imports, wherever in the file it does so."""
@@ -58,33 +34,14 @@ def part(path: Path) -> str:
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
-@pytest.mark.parametrize("name", ALLOWED)
-def test_a_part_knows_only_what_comes_before_it(name: str) -> None:
-    wrong = {}
-    for path in FILES:
-        if part(path) == name:
-            foreign = imports(path) - ALLOWED[name] - FOUNDATION - {name}
-            if foreign:
-                wrong[str(path.relative_to(SOURCE))] = foreign
-    assert not wrong
-
-
 def test_nothing_imports_the_command_line() -> None:
     users = {part(path) for path in FILES if imports(path) & {"cli", "cli_more"}}
     assert users <= {"cli", "cli_more", "__main__"}
 
 
-def test_methods_do_not_know_one_another() -> None:
-    folder = SOURCE / "objectives"
-    names = {path.stem for path in folder.glob("*.py")} - {"__init__", "base"}
-    for path in folder.glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("relatum.objectives."):
-                assert node.module.split(".")[2] not in names - {path.stem}, path
-
-
 @pytest.mark.parametrize(
-    "module", ["relatum", "relatum.cli", "relatum.config", "relatum.data", "relatum.report", "relatum.paper.command"]
+    "module",
+    ["relatum", "relatum.cli", "relatum.config", "relatum.data", "relatum.report", "relatum.paper.command"],
 )
 def test_light_parts_do_not_import_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"

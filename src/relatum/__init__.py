@@ -8,18 +8,18 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from relatum.version import __version__
 
 if TYPE_CHECKING:
     from relatum.api import embed, evaluate, pretrain, search
-    from relatum.checkpoint import load_backbone
     from relatum.objectives.relational import RelationalReasoning
+    from relatum.runs.checkpoint import load_backbone
 
 _PUBLIC = {
     "RelationalReasoning": "relatum.objectives.relational",
     "embed": "relatum.api",
     "evaluate": "relatum.api",
-    "load_backbone": "relatum.checkpoint",
+    "load_backbone": "relatum.runs.checkpoint",
     "pretrain": "relatum.api",
     "search": "relatum.api",
 }

@@ -13,12 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
-from relatum import __version__, config, evaluation, prepare, registry
-from relatum.checkpoint import load_backbone
+from relatum import config, evaluation, registry
 from relatum.errors import InputError
 from relatum.evaluation import Result
-from relatum.progress import Display
-from relatum.runfolder import RunFolder
+from relatum.runs.checkpoint import load_backbone
+from relatum.runs.folder import RunFolder
+from relatum.system.progress import Display
+from relatum.training import resolve
+from relatum.version import __version__
 
 # Flags of `relatum pretrain` and keywords of `relatum.pretrain`, and the recipe keys behind them.
 FLAGS = {
@@ -120,10 +122,12 @@ def pretrain(
             display.say(f"{folder.path} is finished; nothing to do.")
             return Run(folder.path)
         if folder.exists() and not replaced:
-            prepared = prepare.reload(_resumed_recipe(folder, draft, display), root=root)
+            prepared = resolve.reload(_resumed_recipe(folder, draft, display), root=root)
         else:
-            prepared = prepare.prepare(draft, root=root)
-        from relatum import training  # Lightning Fabric takes a second to import, which only training needs
+            prepared = resolve.prepare(draft, root=root)
+        from relatum.training import (
+            run as training,  # Lightning Fabric takes a second to import, which only training needs
+        )
 
         training.train(prepared, folder, display, own=own, root=root, replace=replaced)
     return Run(folder.path)

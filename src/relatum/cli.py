@@ -44,7 +44,7 @@ def _top(
     debug: Annotated[bool, typer.Option("--debug", help="show a traceback where something fails")] = False,
 ) -> None:
     if version:
-        from relatum import __version__
+        from relatum.version import __version__
 
         print(f"relatum {__version__}")
         raise typer.Exit

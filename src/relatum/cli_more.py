@@ -110,7 +110,7 @@ def export(
     out: Annotated[Path, typer.Option(metavar="FILE", help="the file to write")],
 ) -> None:
     """Write a run's backbone for other tools."""
-    from relatum.exchange import export as write
+    from relatum.runs.exchange import export as write
 
     print(write(run, format, out))
 
@@ -124,7 +124,7 @@ def import_(
     method: Annotated[str | None, typer.Option(help="how it was trained")] = None,
 ) -> None:
     """Make a run folder from weights that others trained."""
-    from relatum.exchange import import_weights
+    from relatum.runs.exchange import import_weights
 
     print(import_weights(file, backbone, out, data=data, method=method))
 

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from relatum import api
 from relatum.errors import InputError
-from relatum.progress import Display
+from relatum.system.progress import Display
 
 # (method, words, flags). The schedules are short: a demo shows the way, the paper's schedules are `relatum reproduce`.
 _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (

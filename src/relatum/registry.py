@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from relatum.config.settings import setting
 from relatum.errors import unknown
-from relatum.settings import setting
 
 # --------------------------------------------------------------------------------------------------------- methods
 
@@ -214,24 +214,39 @@ _CIFAR100 = ((0.507, 0.487, 0.441), (0.267, 0.256, 0.276))
 _HALF, _QUARTER = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
 
 DATASETS: dict[str, Dataset] = {
-    "cifar10": Dataset("relatum.data.cifar:load", "60,000 images, 10 classes", 32, 4, *_CIFAR10, 10, cutout_area=0.25),
+    "cifar10": Dataset(
+        "relatum.data.sets.cifar:load", "60,000 images, 10 classes", 32, 4, *_CIFAR10, 10, cutout_area=0.25
+    ),
     "cifar100": Dataset(
-        "relatum.data.cifar:load", "60,000 images, 100 classes", 32, 4, *_CIFAR100, 100, cutout_area=0.0625
+        "relatum.data.sets.cifar:load", "60,000 images, 100 classes", 32, 4, *_CIFAR100, 100, cutout_area=0.0625
     ),
     "cifar100-20": Dataset(
-        "relatum.data.cifar:load", "CIFAR-100 with its 20 coarse labels", 32, 4, *_CIFAR100, 20, cutout_area=0.0625
+        "relatum.data.sets.cifar:load", "CIFAR-100 with its 20 coarse labels", 32, 4, *_CIFAR100, 20, cutout_area=0.0625
     ),
     "stl10": Dataset(
-        "relatum.data.stl10:load", "100,000 unlabelled, 5,000 + 8,000 labelled", 96, 12, _HALF, _HALF, 10, "unlabeled"
+        "relatum.data.sets.stl10:load",
+        "100,000 unlabelled, 5,000 + 8,000 labelled",
+        96,
+        12,
+        _HALF,
+        _HALF,
+        10,
+        "unlabeled",
     ),
     "tiny-imagenet": Dataset(
-        "relatum.data.tiny_imagenet:load", "100,000 + 10,000 images, 200 classes", 64, 8, _HALF, _QUARTER, 200
+        "relatum.data.sets.tiny_imagenet:load", "100,000 + 10,000 images, 200 classes", 64, 8, _HALF, _QUARTER, 200
     ),
     "slimagenet": Dataset(
-        "relatum.data.slimagenet:load", "160 + 20 + 20 images in each of 1,000 classes", 64, 8, _HALF, _QUARTER, 1000
+        "relatum.data.sets.slimagenet:load",
+        "160 + 20 + 20 images in each of 1,000 classes",
+        64,
+        8,
+        _HALF,
+        _QUARTER,
+        1000,
     ),
     "shapes": Dataset(
-        "relatum.data.shapes:load", "made in code: ten shapes, colour says nothing", 32, 4, _HALF, _QUARTER, 10
+        "relatum.data.sets.shapes:load", "made in code: ten shapes, colour says nothing", 32, 4, _HALF, _QUARTER, 10
     ),
 }
 

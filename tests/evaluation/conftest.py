@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relatum import backbones, checkpoint, config, data
+from relatum import backbones, config, data
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
+from relatum.runs import checkpoint
 
 CLASSES = ("ant", "bee", "cow", "doe")
 

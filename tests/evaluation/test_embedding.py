@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from relatum import features
-from relatum.checkpoint import load_backbone
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation import embed, search
+from relatum.runs.checkpoint import load_backbone
 
 World = dict[tuple[str, str], ImageSet]
 

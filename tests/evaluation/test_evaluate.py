@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from relatum import evaluation, registry
-from relatum.checkpoint import load_backbone
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError, RelatumError
 from relatum.evaluation import Result, evaluate
 from relatum.evaluation.task import Task
+from relatum.runs.checkpoint import load_backbone
 
 Images = Callable[..., ImageSet]
 World = dict[tuple[str, str], ImageSet]
@@ -187,7 +187,7 @@ def test_a_backbone_that_changes_voids_the_result(run: Path, monkeypatch: pytest
 
 
 def test_a_diverged_run_gets_no_score(run: Path) -> None:
-    from relatum.checkpoint import BACKBONE, load_weights, save_weights
+    from relatum.runs.checkpoint import BACKBONE, load_weights, save_weights
 
     state, info = load_weights(run / BACKBONE)
     state["layer4.bn.bias"][:] = float("nan")

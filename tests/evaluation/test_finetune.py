@@ -9,12 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from relatum.checkpoint import load_backbone
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation import evaluate
 from relatum.evaluation.finetune import FinetuneSettings, Trainer, rate, resolved
 from relatum.features import state_hash
+from relatum.runs.checkpoint import load_backbone
 
 World = dict[tuple[str, str], ImageSet]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from relatum import artifacts
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation import evaluate, retrieval
 from relatum.evaluation.retrieval import draw_queries, retrieve
+from relatum.runs import artifacts
 
 World = dict[tuple[str, str], ImageSet]
 

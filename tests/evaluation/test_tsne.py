@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from relatum import artifacts
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation import evaluate, tsne
 from relatum.evaluation.pictures import palette, thumbnails
+from relatum.runs import artifacts
 
 World = dict[tuple[str, str], ImageSet]
 FEW = {"iterations": 300}
@@ -39,7 +39,7 @@ def test_groups_stay_apart_and_the_seed_decides(backend: str) -> None:
     assert perplexity == pytest.approx(89 / 3)
     assert np.isfinite(divergence)
     from relatum.evaluation.knn import knn_vote
-    from relatum.evaluation.neighbours import nearest
+    from relatum.features.neighbours import nearest
 
     _, near = nearest(one, one, 5, exclude=np.arange(90))
     assert (knn_vote(labels[near]) == labels).mean() > 0.95

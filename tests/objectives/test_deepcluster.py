@@ -12,8 +12,9 @@ from small import IMAGES, agree, clean_features, small_batch, small_objective
 from torch import nn
 
 import relatum
-from relatum import clustering, data
+from relatum import data
 from relatum.errors import InputError
+from relatum.features import clustering
 from relatum.objectives import EpochContext
 from relatum.objectives.deepcluster import DeepCluster
 

@@ -17,10 +17,10 @@ from small import CLASSES, TRAINED, small_batch, small_objective
 
 import relatum
 from relatum import config, data, objectives, registry
-from relatum.batch import Batch
-from relatum.loader import BatchMaker
 from relatum.objectives import EpochContext
-from relatum.prepare import prepare
+from relatum.objectives.batch import Batch
+from relatum.training.batches import BatchMaker
+from relatum.training.resolve import prepare
 
 BLIND = [name for name in TRAINED if not registry.METHODS[name].uses_labels]
 # views.number, batch size: small enough for seconds, with a short last batch (36 pictures).
@@ -225,7 +225,7 @@ def test_an_interrupted_run_resumes_exactly(
 
     The third epoch starts after the restore: DeepCluster clusters anew, and the optimiser forgets its head.
     """
-    from relatum.engine import Trainer
+    from relatum.training.loop import Trainer
 
     class Stop(Exception):
         pass
@@ -253,7 +253,7 @@ def test_an_interrupted_run_resumes_exactly(
 KILLED = """
 import os, signal, sys
 from relatum import cli
-from relatum.engine import Trainer
+from relatum.training.loop import Trainer
 after = Trainer._after_step
 def kill(self, *arguments):
     after(self, *arguments)

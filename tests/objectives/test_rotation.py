@@ -10,7 +10,7 @@ import torch
 from small import agree, small_batch, small_objective
 
 from relatum import views
-from relatum.batch import Batch
+from relatum.objectives.batch import Batch
 from relatum.objectives.rotation import rotation_targets
 
 

@@ -10,9 +10,9 @@ from small import agree, small_batch, small_objective
 from relatum import backbones, config, data, registry
 from relatum.errors import InputError
 from relatum.evaluation import finetune
-from relatum.loader import BatchMaker
 from relatum.objectives.random import RandomWeights
 from relatum.objectives.supervised import Supervised
+from relatum.training.batches import BatchMaker
 
 
 @pytest.mark.parametrize("views", [1, 3])

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 import relatum
-from relatum.files import write_json
 from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Plan
 from relatum.paper.reproduce import Outcome, execute
 from relatum.paper.results import Results
+from relatum.system.files import write_json
 
 Accuracy = Callable[[Evaluation], float]
 

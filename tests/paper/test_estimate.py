@@ -30,7 +30,7 @@ def test_deepcluster_also_clusters_in_every_epoch(data: str, seconds: float) -> 
     run = Run("deepcluster", data, "conv4", 1, 200, 128, 1)
     more = estimate.run_seconds(run, cost) - estimate.run_seconds(dataclasses.replace(run, method="rotation"), cost)
     features = 50_000 * cost("conv4", 32) / 3
-    assert more / 200 == pytest.approx(features + seconds, rel=0.02)  # as `relatum.clustering` was measured
+    assert more / 200 == pytest.approx(features + seconds, rel=0.02)  # as `relatum.features.clustering` was measured
 
 
 @pytest.mark.parametrize("protocol", ["linear", "finetune"])

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from relatum import artifacts
 from relatum.paper import figures, pictures, table
 from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.results import Results
+from relatum.runs import artifacts
 
 
 @pytest.mark.parametrize("name", table.FIGURES)

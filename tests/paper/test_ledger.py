@@ -133,8 +133,8 @@ def test_a_map_of_few_points_has_a_smaller_perplexity() -> None:
 
 
 def test_the_grid_s_settings_are_the_protocols_own_defaults() -> None:
+    from relatum.config.settings import table
     from relatum.evaluation import PROTOCOLS, finetune
-    from relatum.settings import table
 
     for protocol, row in PROTOCOLS.items():
         if protocol == "knn":  # not in the paper

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 from relatum.data.npm import python2_pickle
-from relatum.data.shapes import draw
+from relatum.data.sets.shapes import draw
 from relatum.paper.command import reproduce
 
 TABLES = (

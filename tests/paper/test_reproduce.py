@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from relatum.errors import InputError, Interrupted
+from relatum.kernels.threads import available_cpus
 from relatum.paper import results as known
 from relatum.paper.command import reproduce
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.reproduce import Outcome, execute, missing
 from relatum.paper.results import Results, figure
-from relatum.parallel import available_cpus
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub.py")))
 Run = Callable[[Plan], tuple[Results, Outcome]]

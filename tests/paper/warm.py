@@ -18,7 +18,7 @@ def serve(place: str) -> None:
     """Fork for every command that arrives at the socket `place`, until the process is ended."""
     import relatum.api
     import relatum.evaluation.finetune
-    import relatum.training  # noqa: F401 (what a command would spend its time on)
+    import relatum.training.run  # noqa: F401 (what a command would spend its time on)
 
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place + ".new")

@@ -19,13 +19,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from oracle import assert_gradients_close
 
 from relatum import relation
 from relatum.relation import Pairs, RelationHead, choose_backend, pair_loss, random_pairs, roll_pairs
-from relatum.relation.cpu import NumbaBackend
+from relatum.relation.compiled import NumbaBackend
 from relatum.relation.reference import aggregate
-
-from .oracle import assert_gradients_close
 
 
 def draw_head(d, hidden, aggregation, generator, kinds):

@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from oracle import assert_gradients_close
 
 from relatum.relation import Pairs, RelationHead, focal_bce, pair_loss, random_pairs, roll_pairs
-
-from .oracle import assert_gradients_close
 
 
 class Ranks:

@@ -4,12 +4,11 @@ import copy
 
 import pytest
 import torch
+from oracle import assert_gradients_close, oracle_loss, oracle_pairs, rolled
 
 from relatum.errors import InputError
 from relatum.relation import RelationHead, focal_bce, pair_loss, random_pairs, relation_loss, roll_pairs, score
 from relatum.relation.reference import accuracies
-
-from .oracle import assert_gradients_close, oracle_loss, oracle_pairs, rolled
 
 
 def random_head(d, hidden, aggregation, seed):

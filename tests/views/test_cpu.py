@@ -14,7 +14,9 @@ import torch
 
 import relatum
 from relatum.errors import InputError
-from relatum.views import POLICIES, cpu, kernels, make_views, sample
+from relatum.kernels import views as kernels
+from relatum.views import POLICIES, make_views, sample
+from relatum.views import compiled as cpu
 
 MEAN, STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
@@ -127,7 +129,7 @@ def test_the_digest_of_the_kernels_parts_is_current():
 
 
 COUNT = """
-import relatum.views.kernels as kernels
+import relatum.kernels.views as kernels
 stats = kernels.make_rows.stats
 print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), stats.cache_path)
 """
@@ -147,7 +149,7 @@ def test_kernels_are_compiled_once_even_if_the_install_is_read_only(tmp_path):
     shutil.copytree(package, install / "relatum", ignore=shutil.ignore_patterns("__pycache__"))
     home.mkdir()
     # A file where numba would make its folder: read-only for everyone, root included.
-    (install / "relatum" / "views" / "__pycache__").write_text("")
+    (install / "relatum" / "kernels" / "__pycache__").write_text("")
     places = {"HOME": str(home), "XDG_CACHE_HOME": str(home / "cache"), "NUMBA_CACHE_DIR": ""}
     hits, misses, path = cache_statistics(install, **places)
     assert (hits, misses) == (0, 1)
@@ -159,7 +161,7 @@ def test_kernels_are_compiled_once_even_if_the_install_is_read_only(tmp_path):
 def test_where_nothing_can_be_written_kernels_still_compile(tmp_path):
     install = tmp_path / "site"
     shutil.copytree(Path(relatum.__file__).parent, install / "relatum", ignore=shutil.ignore_patterns("__pycache__"))
-    (install / "relatum" / "views" / "__pycache__").write_text("")
+    (install / "relatum" / "kernels" / "__pycache__").write_text("")
     (tmp_path / "home").write_text("")
     blocked = str(tmp_path / "home" / "x")
     env = {**os.environ, "PYTHONPATH": str(install), "HOME": blocked, "XDG_CACHE_HOME": blocked, "NUMBA_CACHE_DIR": ""}

@@ -11,7 +11,8 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from relatum.views import POLICIES, Policy, cpu, make_views, reference, sample, tensor
+from relatum.views import POLICIES, Policy, make_views, reference, sample, tensor
+from relatum.views import compiled as cpu
 
 # Every link of the chain at once, which no named policy has: their order must agree too.
 EVERYTHING = Policy(

@@ -21,8 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from relatum.backbones.conv4 import Conv4
-from relatum.backbones.fused_kernels import TILES, backward_kernel, features, features_backward, forward_kernel
-from relatum.parallel import run_chunks
+from relatum.kernels.conv4 import TILES, backward_kernel, features, features_backward, forward_kernel
+from relatum.kernels.threads import run_chunks
 
 Array = npt.NDArray[Any]
 _PARTS = 32

@@ -24,17 +24,17 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from relatum import backbones, config
-from relatum.allocator import keep_freed_memory
 from relatum.bench import real_images, spread
 from relatum.bench.plain import PillowChain, PlainViews
 from relatum.bench.plain_head import PlainHead
-from relatum.engine import Trainer, compile_backbone, make_fabric
 from relatum.errors import InputError
-from relatum.loader import BatchMaker
 from relatum.objectives import EpochContext
-from relatum.prepare import Prepared, check_method, resolve_machine, visible_labels
-from relatum.runfolder import RunFolder
-from relatum.training import clean_features, make_batches, make_objective
+from relatum.runs.folder import RunFolder
+from relatum.system.allocator import keep_freed_memory
+from relatum.training.batches import BatchMaker
+from relatum.training.loop import Trainer, compile_backbone, make_fabric
+from relatum.training.resolve import Prepared, check_method, resolve_machine, visible_labels
+from relatum.training.run import clean_features, make_batches, make_objective
 
 _HEAD_START = 2  # batches that each worker prepares ahead (PyTorch's default)
 Step = Callable[[], None]

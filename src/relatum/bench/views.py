@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 
 from relatum.bench import spread
 from relatum.bench.plain import PillowChain
-from relatum.parallel import available_cpus
-from relatum.views import POLICIES, cpu, sample
+from relatum.kernels.threads import available_cpus
+from relatum.views import POLICIES, sample
+from relatum.views import compiled as cpu
 
 _MEAN, _STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 

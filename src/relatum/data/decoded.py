@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from relatum.data import cache
 from relatum.data.decode import Source, decode, reason
 from relatum.data.imageset import RGB, Skipped
-from relatum.progress import bar
+from relatum.system.progress import bar
 
 _VERSION = 1  # of the decoding: raise it when the same file gives other pixels
 _SLOW = 0.0005  # seconds per file from which threads help

@@ -22,7 +22,7 @@ from relatum import registry
 from relatum.data import npm, unpack
 from relatum.data.paths import cache_dir, data_root
 from relatum.errors import InputError, RelatumError
-from relatum.progress import bar
+from relatum.system.progress import bar
 
 _TIMEOUT = 30.0  # seconds without a byte
 _TRIES = 5

@@ -17,7 +17,7 @@ from pathlib import Path
 from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
 from relatum.errors import InputError
-from relatum.progress import bar
+from relatum.system.progress import bar
 
 _SHARD_BYTES = 256 * 2**20  # of a shard that `write` makes
 

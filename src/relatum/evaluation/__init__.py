@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from relatum import registry
 from relatum.config import read_recipe
+from relatum.config.settings import build, table
 from relatum.errors import InputError, RelatumError
-from relatum.evaluation.result import Result, make_result
-from relatum.files import file_safe
-from relatum.progress import Display
-from relatum.settings import build, table
+from relatum.runs.results import Result, make_result
+from relatum.system.files import file_safe
+from relatum.system.progress import Display
 
 if TYPE_CHECKING:
     from relatum.evaluation.classifier import save_classifier
@@ -105,9 +105,9 @@ def evaluate(
     code = importlib.import_module(f"relatum.evaluation.{row.module}")
     chosen = _settings(protocol, getattr(code, row.settings), settings or {}, epochs)
 
-    from relatum.checkpoint import load_backbone
     from relatum.evaluation.task import Task
     from relatum.features import state_hash
+    from relatum.runs.checkpoint import load_backbone
 
     backbone = load_backbone(run).to(_device(device))
     before = state_hash(backbone)

@@ -13,7 +13,7 @@ from relatum.config import read_recipe
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import scores
-from relatum.evaluation.result import Result, make_result
+from relatum.runs.results import Result, make_result
 
 
 def save_classifier(

@@ -11,11 +11,11 @@ from torch import nn
 
 from relatum import data as sources
 from relatum import registry
-from relatum.checkpoint import load_backbone
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.features import Features, cached, extract
-from relatum.files import write_atomically
+from relatum.runs.checkpoint import load_backbone
+from relatum.system.files import write_atomically
 
 Source = str | os.PathLike[str]
 

@@ -19,13 +19,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relatum import registry, rng, views
+from relatum.config.settings import setting, table
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import classifier, scores
 from relatum.evaluation.task import Outcome, Task
 from relatum.features import evaluating, normalise
-from relatum.progress import bar
-from relatum.settings import setting, table
+from relatum.system.progress import bar
 
 _PRESETS: dict[str, dict[str, Any]] = {
     "paper": {
@@ -207,7 +207,7 @@ def run(task: Task) -> Outcome:
 
 
 def _save(task: Task, trainer: Trainer) -> str:
-    from relatum.checkpoint import save_weights
+    from relatum.runs.checkpoint import save_weights
 
     path = task.run / "finetuned" / f"{task.artifact('').name}.safetensors"
     state = {f"backbone.{k}": v for k, v in trainer.backbone.state_dict().items()}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum.config.settings import setting
 from relatum.evaluation.linear import scores
-from relatum.evaluation.neighbours import METRICS, nearest
 from relatum.evaluation.task import OFFLINE, Outcome, Task
-from relatum.settings import setting
+from relatum.features.neighbours import METRICS, nearest
 
 Labels = NDArray[np.int64]
 

@@ -20,10 +20,10 @@ from torch import nn
 
 from relatum import rng
 from relatum.backbones import seeded
+from relatum.config.settings import setting
 from relatum.errors import RelatumError
 from relatum.evaluation.task import OFFLINE, Outcome, Task
-from relatum.progress import bar
-from relatum.settings import setting
+from relatum.system.progress import bar
 
 _MAX_ITER = 500  # of scikit-learn's solver
 _SMALL = 10_000_000  # multiplications of a step below which threads cost more than they give

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from relatum.files import write_atomically
+from relatum.system.files import write_atomically
 
 # Paul Tol's "muted" scheme: ten colours that stay apart in all common kinds of colour blindness.
 _MUTED = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#777777")

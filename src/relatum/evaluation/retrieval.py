@@ -14,14 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum import artifacts, rng
+from relatum import rng
+from relatum.config.settings import setting
 from relatum.errors import InputError
-from relatum.evaluation.neighbours import nearest
 from relatum.evaluation.pictures import thumbnails
 from relatum.evaluation.task import OFFLINE, Outcome, Task
-from relatum.files import file_safe
-from relatum.progress import bar
-from relatum.settings import setting
+from relatum.features.neighbours import nearest
+from relatum.runs import artifacts
+from relatum.system.files import file_safe
+from relatum.system.progress import bar
 
 TOPS = (10, 100, 1000)
 _PICTURE_QUERIES, _PICTURE_TOP = 25, 10

@@ -12,15 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
-from relatum.checkpoint import load_backbone
 from relatum.data.decode import decode, reason
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.evaluation.embedding import Source, embed, load_for
-from relatum.evaluation.neighbours import nearest
 from relatum.features import extract
-from relatum.files import write_atomically
-from relatum.progress import Display
+from relatum.features.neighbours import nearest
+from relatum.runs.checkpoint import load_backbone
+from relatum.system.files import write_atomically
+from relatum.system.progress import Display
 
 _TILE, _GAP, _LINE = 96, 6, 14  # pixels of the contact sheet
 

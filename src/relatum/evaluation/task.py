@@ -21,7 +21,7 @@ from relatum.config import Recipe
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.features import Features, cached
-from relatum.files import file_safe
+from relatum.system.files import file_safe
 
 _SAME_IMAGES = ({"cifar100", "cifar100-20"},)  # datasets that differ in their labels only
 

@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum import artifacts, rng
+from relatum import rng
+from relatum.config.settings import setting
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation.knn import knn_vote
-from relatum.evaluation.neighbours import nearest
 from relatum.evaluation.pictures import save_map, thumbnails
 from relatum.evaluation.task import OFFLINE, Outcome, Task
-from relatum.files import file_safe
-from relatum.progress import bar
-from relatum.settings import setting
+from relatum.features.neighbours import nearest
+from relatum.runs import artifacts
+from relatum.system.files import file_safe
+from relatum.system.progress import bar
 
 _VEHICLES = {"airplane", "automobile", "car", "ship", "truck"}
 _ANIMALS = {"bird", "cat", "deer", "dog", "frog", "horse", "monkey"}

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relatum.batch import Batch
 from relatum.config import Recipe
 from relatum.errors import InputError
+from relatum.objectives.batch import Batch
 
 Metrics = dict[str, Tensor]
 

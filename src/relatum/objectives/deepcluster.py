@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn import functional as F
 
-from relatum import clustering, rng
+from relatum import rng
 from relatum.backbones import seeded
-from relatum.batch import Batch
 from relatum.errors import InputError
+from relatum.features import clustering
 from relatum.objectives.base import EpochContext, Metrics, Objective, accuracy, mlp_head, single
+from relatum.objectives.batch import Batch
 
 
 class DeepCluster(Objective):

@@ -18,9 +18,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from relatum import rng
-from relatum.batch import Batch
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, single
+from relatum.objectives.batch import Batch
 
 CACHE = 2**20  # floats of one hidden layer that are worked on at a time: 4 MB, the fastest of 2 to 32 MB on two cores
 

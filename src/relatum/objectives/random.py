@@ -6,8 +6,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from relatum.batch import Batch
 from relatum.objectives.base import Metrics, Objective
+from relatum.objectives.batch import Batch
 
 
 class RandomWeights(Objective):

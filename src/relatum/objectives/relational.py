@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from relatum import relation, rng
-from relatum.batch import Batch
 from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective
+from relatum.objectives.batch import Batch
 
 
 class RelationalReasoning(Objective):

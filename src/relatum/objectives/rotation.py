@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum.batch import Batch
 from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, accuracy, single
+from relatum.objectives.batch import Batch
 from relatum.views import POLICIES
 
 

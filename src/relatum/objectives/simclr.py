@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum.batch import Batch
 from relatum.objectives.base import Metrics, Objective, mlp_head, single
+from relatum.objectives.batch import Batch
 
 
 class SimCLR(Objective):

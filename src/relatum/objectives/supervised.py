@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum.batch import Batch
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, single
+from relatum.objectives.batch import Batch
 
 
 class Supervised(Objective):

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from relatum.errors import InputError
-from relatum.files import write_json, write_text
 from relatum.paper import claims, estimate, executors, figures, render, table
 from relatum.paper import reproduce as engine
 from relatum.paper.grid import Evaluation, Run, Scale
 from relatum.paper.plan import Plan, Planned, Request, plan
 from relatum.paper.results import DONE, Results, figure
+from relatum.system.files import write_json, write_text
 
 _KINDS = {"pretrain": "runs", "evaluate": "evaluations"}
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from relatum import registry
-from relatum.files import write_json
 from relatum.paper.grid import Evaluation, Run
+from relatum.system.files import write_json
 
 Cost = Callable[[str, int], float]  # (backbone, side) -> seconds of one view, forward and backward
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from relatum import config
 from relatum.errors import InputError
-from relatum.files import write_json, write_text
 from relatum.paper.grid import Evaluation, Run
+from relatum.system.files import write_json, write_text
 
 CURVE_POINTS = 200
 _SMALL = 1_000_000  # bytes of weights that are kept beside an entry: Conv-4 has 100 kB, ResNet-32 1.9 MB

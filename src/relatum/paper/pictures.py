@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum import artifacts
 from relatum.errors import RelatumError
 from relatum.paper.grid import Evaluation
 from relatum.paper.plan import Planned
 from relatum.paper.results import FAILED, Results, figure
+from relatum.runs import artifacts
 
 # Paul Tol's "muted" scheme and his "vibrant" blue and orange: they stay apart in all common kinds of colour blindness.
 TEN = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#777777")

@@ -14,10 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from relatum.files import write_text
 from relatum.paper import table
 from relatum.paper.grid import SEEDS, Run
 from relatum.paper.plan import Request, plan
+from relatum.system.files import write_text
 
 _SECTIONS = ("data", "views", "backbone", "objective", "train")
 _LEFT_OUT = ("split", "side", "mean", "std", "pad", "strict", "images", "fingerprint")

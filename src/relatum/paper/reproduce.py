@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relatum.errors import Interrupted
+from relatum.kernels.threads import available_cpus
 from relatum.paper import executors, ledger
 from relatum.paper.grid import Evaluation, Run
 from relatum.paper.plan import Plan
 from relatum.paper.processes import Child, Say, lock, signals_to
 from relatum.paper.results import Results
-from relatum.parallel import available_cpus
 
 
 @dataclass

@@ -140,7 +140,7 @@ def _result(loss: Tensor, logits: Tensor, pairs: Pairs) -> PairResult:
 def _backend_class(name: str) -> Callable[..., ChunkedBackend]:
     if name == "torch":
         return ChunkedBackend
-    from relatum.relation.cpu import NumbaBackend
+    from relatum.relation.compiled import NumbaBackend
 
     return NumbaBackend  # type: ignore[return-value]
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 
-from relatum import __version__
 from relatum.errors import InputError
-from relatum.files import write_text
 from relatum.report import embedding, matrices, overview, pictures, retrieval, tables, training
 from relatum.report.markup import Child, Html, el, escape, name_of, script_json
 from relatum.report.page import Page, Paper, missing
 from relatum.report.paper_figures import paper_lookup
 from relatum.report.runfolder import read_runs
 from relatum.report.words import BACKBONES, DATASETS, METHODS, title
+from relatum.system.files import write_text
+from relatum.version import __version__
 
 SCRIPTS = ("page.js", "map.js", "mapinput.js")
 NAVIGATION = (

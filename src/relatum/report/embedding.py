@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum import artifacts
 from relatum.report.markup import Html, clean, el
 from relatum.report.page import Page, filled, side_by_side
 from relatum.report.runfolder import Run
 from relatum.report.words import count, data_title
+from relatum.runs import artifacts
 
 MOST_POINTS = 20_000  # of one map: beyond, a fair part of them; keeps the page within its 15 MB
 NONE = 0xFFFFFFFF

@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum import artifacts
 from relatum.report.images import Images, data_uri
 from relatum.report.markup import Child, Html, el, name_of
 from relatum.report.page import Page, filled, side_by_side
 from relatum.report.runfolder import Run
+from relatum.runs import artifacts
 
 MOST_VIEWS = 32  # of one image: the paper's K; a sheet of more says no more
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from relatum import artifacts
 from relatum.report.markup import Html, el, name_of
 from relatum.report.page import Page, filled, side_by_side
 from relatum.report.pictures import picture
 from relatum.report.runfolder import Run
 from relatum.report.words import data_title
+from relatum.runs import artifacts
 
 
 def neighbours(page: Page) -> Html | None:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum import artifacts
 from relatum.errors import InputError, RelatumError
 from relatum.report.markup import Html
 from relatum.report.words import number
+from relatum.runs import artifacts
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -95,7 +95,7 @@ def make_views(
 
         views = torch.from_numpy(reference.make_views(array, numbers, params, side, mean, std))
         return views.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-    from relatum.views import cpu
+    from relatum.views import compiled as cpu
 
     buffer = None if out is None else out.numpy()
     made = cpu.make_views(array, numbers, params, side, mean, std, buffer, threads, channels_last)

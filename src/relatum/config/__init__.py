@@ -1,0 +1,33 @@
+"""The recipe: its schema, its defaults and how it is put together. No torch here."""
+
+from relatum.config.recipe import (
+    SECTIONS,
+    TOP,
+    Draft,
+    Recipe,
+    Train,
+    Values,
+    all_keys,
+    defaults,
+    draft,
+    flatten,
+    read_recipe,
+    read_toml,
+    seed,
+)
+
+__all__ = [
+    "SECTIONS",
+    "TOP",
+    "Draft",
+    "Recipe",
+    "Train",
+    "Values",
+    "all_keys",
+    "defaults",
+    "draft",
+    "flatten",
+    "read_recipe",
+    "read_toml",
+    "seed",
+]

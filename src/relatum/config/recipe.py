@@ -1,0 +1,314 @@
+"""`Recipe`: everything that decides a run, typed, documented and validated; TOML in, TOML out. No torch here.
+
+A recipe is made in layers, each overriding the one before: defaults of the paper for the method, preset, dataset and
+backbone; what was found on this machine and in the data (`auto`); a recipe file; `--set key=value`; flags. What the
+user asked for is a `Draft`; `Draft.recipe(found)` gives the complete recipe, which is what a run folder keeps.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from relatum import registry
+from relatum.config.settings import build, setting, table
+from relatum.errors import InputError, unknown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Values = dict[str, Any]  # dotted keys: {"train.lr": 1e-3}
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is learned from."""
+
+    name: str = setting("", "a dataset's name or a folder")
+    split: str = setting("train", "the split that is learned from", choices=("train", "unlabeled"))
+    side: int | None = setting(None, "side of a view in pixels", ge=8)
+    mean: tuple[float, float, float] | None = setting(None, "channel means that views are normalised with")
+    std: tuple[float, float, float] | None = setting(None, "channel standard deviations", gt=0)
+    pad: int | None = setting(None, "zero padding of the padded-crop chain", ge=0)
+    limit_train: int = setting(0, "use only so many images, class-balanced; 0 is all", ge=0)
+    val_fraction: float = setting(0.0, "part of the training set kept out of pretraining and probing", ge=0, le=0.9)
+    labels: float = setting(0.0, "fraction of labels visible to semi-supervised training", ge=0, le=1)
+    strict: bool = setting(False, "an unreadable file is an error")
+    images: int | None = setting(None, "how many images were found", ge=0)
+    fingerprint: str = setting("", "of the images' content; a resume refuses other data")
+
+
+@dataclass(frozen=True)
+class Views:
+    """How an image becomes K views."""
+
+    policy: str = setting("relational", "the chain of augmentations")
+    number: int = setting(32, "K, views per image", ge=1)
+    cutout_area: float | None = setting(
+        None, "share of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
+    )
+
+
+@dataclass(frozen=True)
+class BackboneName:
+    """What sees."""
+
+    name: str = setting("conv4", "a name of `relatum list backbones`, or module:function")
+
+
+@dataclass(frozen=True)
+class Train:
+    """How it is optimised."""
+
+    epochs: int = setting(200, "passes over the data", ge=0)
+    batch_size: int = setting(128, "M, images per step", ge=1)
+    optimizer: str = setting("adam", "the optimiser", choices=("adam", "sgd"))
+    lr: float = setting(1e-3, "learning rate", gt=0)
+    backbone_lr: float | None = setting(None, "learning rate of the backbone, where it has one of its own", gt=0)
+    momentum: float = setting(0.9, "of SGD", ge=0, le=1)
+    weight_decay: float = setting(0.0, "L2 weight decay", ge=0)
+    schedule: str = setting(
+        "constant",
+        "learning rate over time; step divides by 10 at 50 % and 75 %",
+        choices=("constant", "cosine", "step"),
+    )
+    warmup_epochs: float = setting(0.0, "linear warm-up at the start", ge=0)
+    clip_norm: float = setting(0.0, "largest norm of the gradient; 0 does not clip", ge=0)
+    drop_last: bool = setting(False, "leave out an epoch's last mini-batch where it is shorter than the others")
+
+
+@dataclass(frozen=True)
+class Run:
+    """Where and how fast it runs; `auto` is resolved before training starts."""
+
+    device: str = setting("auto", "device", choices=("auto", "cpu", "cuda", "mps"))
+    devices: int = setting(1, "number of devices (data-parallel)", ge=1)
+    threads: int | None = setting(None, "CPU threads", ge=1)
+    precision: str = setting("32", "numeric precision", choices=("32", "bf16-mixed", "16-mixed"))
+    compile: str = setting("auto", "compile the backbone", choices=("auto", "on", "off"))
+    kernels: str = setting("auto", "implementation of views and pairs", choices=("auto", "numba", "torch", "reference"))
+    prefetch: str = setting("auto", "prepare views in a background thread", choices=("auto", "on", "off"))
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How often the state is saved."""
+
+    every_steps: int = setting(0, "save every so many steps; 0 leaves it to time and epochs", ge=0)
+    every_seconds: float = setting(120.0, "save at least so often", gt=0)
+
+
+@dataclass(frozen=True)
+class Log:
+    """What is written while it trains."""
+
+    every_steps: int = setting(10, "steps between two lines of metrics.jsonl", ge=1)
+    knn_every: int = setting(0, "epochs between two kNN looks at a held-out part; 0 is never", ge=0)
+    tensorboard: bool = setting(False, "also write TensorBoard files (extra `tensorboard`)")
+
+
+SECTIONS: dict[str, type] = {
+    "data": Data,
+    "views": Views,
+    "backbone": BackboneName,
+    "train": Train,
+    "run": Run,
+    "checkpoint": Checkpoint,
+    "log": Log,
+}
+TOP: dict[str, Any] = {"version": "", "method": "relational", "preset": "paper", "seed": 1, "init": ""}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A complete run as data.
+
+    `objective` is an instance of its method's options; a plain table where that method is not registered here.
+    """
+
+    method: str
+    preset: str
+    seed: int
+    init: str
+    data: Data
+    views: Views
+    backbone: BackboneName
+    objective: Any
+    train: Train
+    run: Run
+    checkpoint: Checkpoint
+    log: Log
+    version: str = ""
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any], *, made: bool = False) -> Recipe:
+        """A recipe from dotted keys, every one checked.
+
+        Args:
+            values: what the recipe says.
+            made: it is a run's that is there to be looked at: its method need not be registered in this process.
+        """
+        tables: dict[str, Values] = {name: {} for name in (*SECTIONS, "objective")}
+        top = dict(TOP)
+        for key, value in values.items():
+            section, dot, name = key.partition(".")
+            if not dot and key in TOP:
+                top[key] = value
+            elif dot and section in tables:
+                tables[section][name] = value
+            else:
+                raise unknown("key", key, all_keys(str(values.get("method", "relational"))))
+        if top["preset"] not in ("paper", "official"):
+            raise unknown("preset", str(top["preset"]), ("paper", "official"))
+        top["seed"] = seed(top["seed"])
+        sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
+        objective: Any = tables["objective"]
+        if not made or top["method"] in registry.METHODS:
+            method = registry.find(registry.METHODS, "method", str(top["method"]))
+            objective = build(method.options, objective, "objective")
+        if ":" not in sections["backbone"].name:
+            registry.find(registry.BACKBONES, "backbone", sections["backbone"].name)
+        return cls(**top, **sections, objective=objective)
+
+    def tables(self) -> dict[str, Any]:
+        """The recipe as nested TOML tables."""
+        result: dict[str, Any] = {name: getattr(self, name) for name in TOP}
+        for name in (*SECTIONS, "objective"):
+            result[name] = table(getattr(self, name))
+        return result
+
+    def to_toml(self) -> str:
+        """The recipe as a TOML document."""
+        import tomli_w
+
+        return tomli_w.dumps(self.tables())
+
+
+def seed(value: Any) -> int:
+    """A seed from a number or its text: a whole one that 63 bits hold."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    if number is None or isinstance(value, bool) or (isinstance(value, float) and number != value):
+        raise InputError(f"seed = {value!r} is not a whole number.")
+    if not 0 <= number < 2**63:
+        raise InputError(f"seed = {number} is out of range: a seed lies between 0 and 2**63 - 1.")
+    return number
+
+
+def all_keys(method: str = "relational") -> list[str]:
+    """Every key that `--set` reaches."""
+    row = registry.METHODS.get(method, registry.METHODS["relational"])
+    sections = {**SECTIONS, "objective": row.options}
+    return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]
+
+
+def flatten(tables: Mapping[str, Any]) -> Values:
+    """Nested TOML tables as dotted keys."""
+    flat: Values = {}
+    for key, value in tables.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{key}.{name}": inner for name, inner in value.items()})
+        else:
+            flat[key] = value
+    return flat
+
+
+def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
+    """What the paper (or the authors' code) uses for this condition."""
+    row = registry.find(registry.METHODS, "method", method)
+    values: Values = {**row.defaults, **(row.official if preset == "official" else {})}
+    if method == "relational":  # K = 32 for all but these (section 4, Implementation)
+        small = {("tiny-imagenet", "resnet32"): 16, ("stl10", "resnet34"): 25}
+        views = 16 if dataset == "slimagenet" else small.get((dataset, backbone), 32)
+        values["views.number"] = views
+    if dataset == "stl10" and row.trains:
+        values["train.epochs"] = 300
+    if dataset == "stl10" and row.uses_labels:  # from scratch with the schedule and the chain of finetuning
+        values |= {"train.epochs": 100, "train.optimizer": "adam", "train.batch_size": 32}
+        values |= {"train.lr": 1e-3, "train.backbone_lr": 1e-4}
+        values["views.policy"] = "finetune"
+    if dataset in registry.DATASETS:
+        found = registry.DATASETS[dataset]
+        split = "train" if row.uses_labels else found.pretrain_split
+        values |= {"data.side": found.side, "data.mean": found.mean, "data.std": found.std, "data.pad": found.pad}
+        values["data.split"] = split
+    return values
+
+
+@dataclass(frozen=True)
+class Draft:
+    """What the user asked for, before defaults and `auto` are filled in.
+
+    Attributes:
+        values: all of it.
+        said: the keys of flags and `--set`; a complete recipe file also names what nobody asked for.
+    """
+
+    values: Values
+    said: frozenset[str] = frozenset()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """What the user said about `key`, or `default`."""
+        return self.values.get(key, default)
+
+    def recipe(self, found: Mapping[str, Any] | None = None) -> Recipe:
+        """The complete recipe; `found` (machine, data) lies between the paper's defaults and the user's word."""
+        get = self.values.get
+        base = defaults(
+            str(get("method", "relational")),
+            get("preset", "paper"),
+            get("data.name", ""),
+            get("backbone.name", "conv4"),
+        )
+        untrained = {} if registry.METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
+        values = {**base, **(found or {}), **self.values, **untrained}
+        if values.get("views.policy") == "finetune":
+            values.setdefault("views.cutout_area", registry.cutout_area(str(get("data.name", ""))))
+        return Recipe.from_values(values)
+
+
+def draft(
+    *, recipe_file: str | Path | None = None, sets: Iterable[str] = (), flags: Mapping[str, Any] | None = None
+) -> Draft:
+    """Collect what the user asked for: a recipe file, `key=value` texts, then flags (None is not given)."""
+    values: Values = {}
+    if recipe_file is not None:
+        values.update(flatten(read_toml(Path(recipe_file))))
+        found = {"version", "data.images", "data.fingerprint"}  # what that run found; this one looks for itself
+        if (flags or {}).get("data.name") not in (None, values.get("data.name")):
+            found |= {"views.cutout_area", *(f"data.{name}" for name in ("split", "side", "mean", "std", "pad"))}
+        values = {key: value for key, value in values.items() if key not in found}
+    said: Values = {}
+    for text in sets:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--set {text!r} has no '='; write --set key=value, for example --set train.lr=0.001.")
+        said[key.strip()] = value.strip()
+    said.update({key: value for key, value in (flags or {}).items() if value is not None})
+    made = Draft({**values, **said}, frozenset(said))
+    made.recipe()  # an unknown key or a bad value is an error now, not after an hour of decoding
+    return made
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A TOML file, or an error in one line."""
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"no recipe at {path}.") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InputError(f"{path} is not a readable TOML file: {error}") from None
+
+
+def read_recipe(run: str | Path) -> Recipe:
+    """The complete recipe of a run folder, whose method may be somebody's own and unknown to this process."""
+    if not (Path(run) / "recipe.toml").exists():
+        raise InputError(f"no run at {run}; name the folder that `relatum pretrain --out` wrote.")
+    return Recipe.from_values(flatten(read_toml(Path(run) / "recipe.toml")), made=True)

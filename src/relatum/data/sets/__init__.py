@@ -1,0 +1,1 @@
+"""One file per dataset, which owns all facts about it."""

@@ -1,0 +1,284 @@
+"""Compiled kernels of one Conv-4 layer, forward and backward: what `fused` runs (see there for the plan).
+
+A kernel is called once by each thread; the threads take the job's parts from a shared counter. Arrays are flat float32
+with channels innermost: y (N, H, W, C) is a convolution's output, `dp` the gradient of its pooled map, `inner` and `dy`
+one image or a few with a border of zeros, small enough for the cache. A map's batch-norm is y · scale + bias.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from relatum.kernels.tiles import (
+    LANES,
+    WIDE,
+    conv_tile,
+    load,
+    prefetch,
+    splat,
+    store,
+    take,
+    wgrad_tile,
+    where_positive,
+)
+
+# mypy: disable-error-code="no-untyped-def"
+_inlined = njit(inline="always")
+
+
+def _compiled(function: Any) -> Any:
+    """Compile at the first call and keep the code on disk where numba finds a folder that can be written."""
+    try:
+        return njit(nogil=True, cache=True, error_model="numpy")(function)
+    except RuntimeError:
+        return njit(nogil=True, error_model="numpy")(function)
+
+
+class Tile(NamedTuple):
+    """What a layer's kernels are compiled for: channels in and out, and neighbouring pixels that stay in registers."""
+
+    cin: int
+    cout: int
+    pixels: int
+
+    def registers(self, cout: int) -> tuple[int, int]:
+        """Vectors and lanes of `cout` channels in a tile: up to sixteen accumulators, eight on narrow machines."""
+        lanes = min(LANES, cout)
+        return (min(cout // lanes, 16 // self.pixels) if WIDE else 1), lanes
+
+    def window(self) -> tuple[int, int]:
+        """Rows and floats per row of the 3×3 window in a tile of the weight gradient."""
+        return (3 if WIDE else 1, 9) if self.cin == 3 else (1, 12)
+
+
+# Pixels divide the map's width for sides in multiples of 32 (the maps are 1, 1/2, 1/4 and 1/8 as wide).
+TILES = (Tile(3, 8, 8), Tile(8, 16, 16 if WIDE else 8), Tile(16, 32, 8), Tile(32, 64, 4))
+
+
+@_inlined
+def _pool(y, y0, scale, bias, out, out0, line, height, width, tall, wide, channels, lanes):
+    """Average pooling of relu(y · scale + bias) in windows of tall × wide; `line` floats make a row of `out`."""
+    share = splat(np.float32(1.0 / (tall * wide)), lanes)
+    for c in range(0, channels, lanes):
+        a, b = load(scale, c, lanes) * share, load(bias, c, lanes) * share
+        for h in range(height // tall):
+            for w in range(width // wide):
+                total = splat(np.float32(0), lanes)
+                for i in range(tall):
+                    for j in range(wide):
+                        value = load(y, y0 + ((h * tall + i) * width + w * wide + j) * channels + c, lanes) * a + b
+                        total = total + where_positive(value, value)
+                store(out, out0 + h * line + w * channels + c, total)
+
+
+@_inlined
+def _gradient_sums(y, y0, scale, bias, mean, dp, dp0, sums, height, width, tall, wide, channels, lanes):
+    """Σ g and Σ g · (y − mean) into sums (2, C): g, the gradient after batch-norm, is dp unpooled where ReLU passed."""
+    share = splat(np.float32(1.0 / (tall * wide)), lanes)
+    for c in range(0, channels, lanes):
+        a, b, m = load(scale, c, lanes), load(bias, c, lanes), load(mean, c, lanes)
+        total, product = splat(np.float32(0), lanes), splat(np.float32(0), lanes)
+        for h in range(height // tall):
+            for w in range(width // wide):
+                grad = load(dp, dp0 + (h * (width // wide) + w) * channels + c, lanes) * share
+                one, two = splat(np.float32(0), lanes), splat(np.float32(0), lanes)  # short chains of additions
+                for i in range(tall):
+                    for j in range(wide):
+                        value = load(y, y0 + ((h * tall + i) * width + w * wide + j) * channels + c, lanes)
+                        passed = where_positive(value * a + b, grad)
+                        one = one + passed
+                        two = two + passed * (value - m)
+                total, product = total + one, product + two
+        store(sums, c, total)
+        store(sums, channels + c, product)
+
+
+@_inlined
+def _norm_backward(y, y0, scale, bias, slopes, dp, dp0, dy, dy0, line, height, width, tall, wide, channels, lanes):
+    """The gradient of y through pooling, ReLU and batch-norm: dy = s0 · g + s1 · y + s2 with slopes s (3, C)."""
+    share = splat(np.float32(1.0 / (tall * wide)), lanes)
+    for c in range(0, channels, lanes):
+        a, b, s0 = load(scale, c, lanes), load(bias, c, lanes), load(slopes, c, lanes) * share
+        s1, s2 = load(slopes, channels + c, lanes), load(slopes, 2 * channels + c, lanes)
+        for h in range(height // tall):
+            for w in range(width // wide):
+                grad = load(dp, dp0 + (h * (width // wide) + w) * channels + c, lanes) * s0
+                for i in range(tall):
+                    for j in range(wide):
+                        row, column = h * tall + i, w * wide + j
+                        value = load(y, y0 + (row * width + column) * channels + c, lanes)
+                        passed = where_positive(value * a + b, grad)
+                        store(dy, dy0 + row * line + column * channels + c, passed + (value * s1 + s2))
+
+
+@_inlined
+def _border(x, x0, out, height, width, channels):
+    """Copy an image into the middle of a bordered one."""
+    for h in range(height):
+        here, there = x0 + h * width * channels, ((h + 1) * (width + 2) + 1) * channels
+        for t in range(0, width * channels, 8):
+            store(out, there + t, load(x, here + t, 8))
+
+
+@_inlined
+def _fetch(array, start, length):
+    """Have a part of the next image on its way from memory while this one is computed: a tenth of the step."""
+    for t in range(start, start + length, 16):
+        prefetch(array, t)
+
+
+@functools.cache
+def forward_kernel(tile: Tile) -> Any:
+    """Convolution of x (the first layer's images, else the layer below before its batch-norm) to y, with statistics.
+
+    stats (parts, 3, C) gets Σ(y − s), Σ(y − s)² and the shift s, one of the part's own values, so that nothing cancels.
+    """
+    cin, cout, pixels = tile
+    vectors, lanes = tile.registers(cout)
+    step, lanes_in, first = vectors * lanes, min(LANES, cin), cin == 3
+
+    @_compiled
+    def forward(counter, parts, count, x, scale, bias, weight, y, stats, height, width):
+        line, size_in, size = (width + 2) * cin, height * width * cin, height * width * cout
+        inner = np.zeros((height + 2) * line, np.float32)
+        sums, shift = np.zeros(2 * cout, np.float32), np.zeros(cout, np.float32)
+        while True:
+            part = take(counter)
+            if part >= parts:
+                return
+            begin, end = part * count // parts, (part + 1) * count // parts
+            for n in range(begin, end):
+                if first:
+                    _border(x, n * size_in, inner, height, width, cin)
+                else:
+                    x0 = 4 * n * size_in
+                    _pool(x, x0, scale, bias, inner, line + cin, line, 2 * height, 2 * width, 2, 2, cin, lanes_in)
+                for h in range(-1 if n == begin else 0, height):
+                    middle = h < 0  # before the first image, only for the shift
+                    row = height // 2 if middle else h
+                    if not (first or middle):
+                        _fetch(x, 4 * ((n + 1) * height + h) * width * cin, 4 * width * cin)
+                    for p in range(0, width, pixels):
+                        x0, y0 = row * line + p * cin, n * size + (row * width + p) * cout
+                        for c in range(0, cout, step):
+                            conv_tile(
+                                inner, x0, line, weight, c, y, y0 + c, sums, shift, cin, cout, pixels, vectors, lanes
+                            )
+                    if middle:
+                        sums[:] = 0
+                        for c in range(cout):
+                            shift[c] = y[n * size + (row * width + width // 2) * cout + c]
+                            stats[(part * 3 + 2) * cout + c] = shift[c]
+                for c in range(2 * cout):
+                    stats[part * 3 * cout + c] += sums[c]
+                    sums[c] = 0
+
+    return forward
+
+
+@functools.cache
+def backward_kernel(tile: Tile) -> Any:
+    """From a layer's `dp`: dweight, the gradient dx of its (pooled) input, and the batch-norm sums of the layer below.
+
+    dweight (parts, 3, 3, cin, cout) and stats (parts, 2, cin: see `_gradient_sums`) are sums of the parts.
+    """
+    cin, cout, pixels = tile
+    vectors, lanes_in = tile.registers(cin)
+    step, lanes, first = vectors * lanes_in, min(LANES, cout), cin == 3
+    rows, run = tile.window()
+
+    @_compiled
+    def backward(
+        counter, parts, count, x, scale_in, bias_in, mean_in, y, scale, bias, slopes, dp, flipped, dweight, dx, stats,
+        height, width, tall, wide,
+    ):  # fmt: skip
+        line_in, size_in, line, size = (
+            (width + 2) * cin,
+            height * width * cin,
+            (width + 2) * cout,
+            height * width * cout,
+        )
+        group = max(256 // (height * width), 1)  # small maps: several images for each tile of the weight gradient
+        band = min(height, 4) if group == 1 else height  # large maps: a few rows, and fetch between
+        whole_in, whole = (height + 2) * line_in, (height + 2) * line
+        inner, dy = np.zeros(group * whole_in, np.float32), np.zeros(group * whole, np.float32)
+        sums, shift = np.zeros(2 * cin, np.float32), np.zeros(cin, np.float32)
+        while True:
+            part = take(counter)
+            if part >= parts:
+                return
+            end = (part + 1) * count // parts
+            for begin in range(part * count // parts, end, group):
+                images = min(group, end - begin)
+                for i in range(images):
+                    n = begin + i
+                    if first:
+                        _border(x, n * size_in, inner, height, width, cin)
+                    else:
+                        x0, to = 4 * n * size_in, i * whole_in + line_in + cin
+                        _pool(x, x0, scale_in, bias_in, inner, to, line_in, 2 * height, 2 * width, 2, 2, cin, lanes_in)
+                    y0, dp0, to = n * size, n * size // (tall * wide), i * whole + line + cout
+                    _norm_backward(
+                        y, y0, scale, bias, slopes, dp, dp0, dy, to, line, height, width, tall, wide, cout, lanes
+                    )
+                for h in range(0, height, band):
+                    _fetch(y, ((begin + images) * height + h) * width * cout, band * width * cout)
+                    for k in range(0, 3, rows):
+                        for t in range(0, 3 * cin, run):
+                            x0, to = (h + k) * line_in + t, ((part * 3 + k) * 3 * cin + t) * cout
+                            for c in range(0, cout, lanes):
+                                wgrad_tile(
+                                    inner, x0, dy, (h + 1) * line + cout + c, images, band, width, height,
+                                    dweight, to + c, cin, cout, rows, run, lanes,
+                                )  # fmt: skip
+                if first:
+                    continue
+                for i in range(images):
+                    n = begin + i
+                    for h in range(height):
+                        _fetch(x, 4 * ((n + images) * height + h) * width * cin, 4 * width * cin)
+                        for p in range(0, width, pixels):
+                            from_, to = i * whole + h * line + p * cout, n * size_in + (h * width + p) * cin
+                            for c in range(0, cin, step):
+                                conv_tile(
+                                    dy, from_, line, flipped, c, dx, to + c, sums, shift,
+                                    cout, cin, pixels, vectors, lanes_in,
+                                )  # fmt: skip
+                    _gradient_sums(
+                        x, 4 * n * size_in, scale_in, bias_in, mean_in, dx, n * size_in, sums,
+                        2 * height, 2 * width, 2, 2, cin, lanes_in,
+                    )  # fmt: skip
+                    for c in range(2 * cin):
+                        stats[part * 2 * cin + c] += sums[c]
+
+    return backward
+
+
+@_compiled
+def features(counter, parts, count, y, scale, bias, z, height, width):
+    """The representation z (N, 64): ReLU of the last batch-norm, averaged over the map."""
+    while True:
+        part = take(counter)
+        if part >= parts:
+            return
+        for n in range(part * count // parts, (part + 1) * count // parts):
+            _pool(y, n * height * width * 64, scale, bias, z, n * 64, 0, height, width, height, width, 64, LANES)
+
+
+@_compiled
+def features_backward(counter, parts, count, y, scale, bias, mean, dz, stats, height, width):
+    """The last batch-norm's sums for its backward, stats (parts, 2, 64)."""
+    sums = np.zeros(128, np.float32)
+    while True:
+        part = take(counter)
+        if part >= parts:
+            return
+        for n in range(part * count // parts, (part + 1) * count // parts):
+            y0 = n * height * width * 64
+            _gradient_sums(y, y0, scale, bias, mean, dz, n * 64, sums, height, width, height, width, 64, LANES)
+            for c in range(128):
+                stats[part * 128 + c] += sums[c]

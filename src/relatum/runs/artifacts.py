@@ -1,0 +1,240 @@
+"""What training and evaluation leave behind for people to look at: RUN/artifacts/*.npz. No torch here.
+
+The report shows these pictures and could not recompute them without torch, so whoever has the images and the network
+writes them with the functions below, and `relatum.report` reads them. Every file loads with `allow_pickle=False`;
+texts are arrays of unicode. Images are (S, S, 3) uint8 as people see them: not normalised.
+
+    views.npz                          views (n, K, S, S, 3) · originals (n, S, S, 3) · names (n,)
+    pairs.npz                          left, right (p, S, S, 3) · scores, targets, group (p,)
+                                       · left_names, right_names (p,) · histogram (2, 20)
+    retrieval-DATASET-SPLIT[-TAG].npz  query_index (q,) · neighbour_index, distances (q, t) · image_index (u,)
+                                       · thumbs (u, S, S, 3) · labels, names (u,) · classes (c,)
+    tsne-DATASET-SPLIT[-TAG].npz       xy (N, 2) · thumbs (N, S, S, 3) · labels, names, super (N,) · neighbours (N, 8)
+                                       · classes, super_names (c,)
+
+`labels` is -1 and `names`, `classes`, `super`, `super_names` are empty where there is nothing to say.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from relatum.errors import RelatumError
+from relatum.system.files import write_atomically
+
+Arrays = dict[str, NDArray[Any]]
+
+# Groups of `pairs.npz`, in this order: what the head is surest of and right, and what confuses it most.
+PAIR_GROUPS = ("sure-same", "sure-different", "confusing-same", "confusing-different")
+HISTOGRAM_BINS = 20
+
+
+def save_views(
+    run: str | Path, views: ArrayLike, originals: ArrayLike, names: Sequence[str] | None = None, *, limit: int = 8
+) -> Path:
+    """Keep K views of a few images, so that one sees what the learner saw.
+
+    Args:
+        run: the run folder.
+        views: (n, K, S, S, 3) uint8.
+        originals: (n, H, W, 3) uint8, the images that the views were made from.
+        names: a file or class name per image, for people.
+        limit: keep only the first so many images.
+    """
+    views, originals = _images(views, "views", 5)[:limit], _images(originals, "originals", 4)[:limit]
+    return _write(run, "views", views=views, originals=originals, names=_texts(names)[:limit])
+
+
+def save_pairs(
+    run: str | Path,
+    left: ArrayLike,
+    right: ArrayLike,
+    scores: ArrayLike,
+    targets: ArrayLike,
+    names: tuple[Sequence[str], Sequence[str]] | None = None,
+    *,
+    per_group: int = 6,
+) -> Path:
+    """Keep the pairs that the relation head is surest of and those that confuse it most, and how all scores spread.
+
+    Args:
+        run: the run folder.
+        left: (p, S, S, 3) uint8, one view of each pair, as many as were scored.
+        right: (p, S, S, 3) uint8, the other view of each pair.
+        scores: (p,) relation scores in [0, 1].
+        targets: (p,) 1 for two views of one image, 0 for views of two.
+        names: names of the images on the left and on the right, for people.
+        per_group: how many pairs of each kind are kept (see `select_pairs`).
+    """
+    left, right = _images(left, "left", 4), _images(right, "right", 4)
+    score, target = np.asarray(scores, np.float32).ravel(), np.asarray(targets).ravel().astype(np.int8)
+    chosen, group = select_pairs(score, target, per_group)
+    histogram = np.stack([np.histogram(score[target == t], bins=HISTOGRAM_BINS, range=(0, 1))[0] for t in (0, 1)])
+    sides = [_texts(side) for side in names or ((), ())]
+    return _write(
+        run,
+        "pairs",
+        left=left[chosen],
+        right=right[chosen],
+        scores=score[chosen],
+        targets=target[chosen],
+        group=group,
+        left_names=sides[0][chosen] if len(sides[0]) else sides[0],
+        right_names=sides[1][chosen] if len(sides[1]) else sides[1],
+        histogram=histogram.astype(np.int64),
+    )
+
+
+def select_pairs(
+    scores: ArrayLike, targets: ArrayLike, per_group: int = 6
+) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """Which pairs are worth showing: indices, and for each the number of its group in `PAIR_GROUPS`.
+
+    Positives with the highest scores and negatives with the lowest are the surest; positives with the lowest and
+    negatives with the highest are the most confusing. A pair is shown once: the groups of a kind share what there is.
+    """
+    score, target = np.asarray(scores, np.float64).ravel(), np.asarray(targets).ravel()
+    chosen: list[int] = []
+    groups: list[int] = []
+    for number, (kind, sign, opposite) in enumerate(((1, -1, 2), (0, 1, 3), (1, 1, 0), (0, -1, 1))):
+        order = np.flatnonzero(target == kind)
+        order = order[np.argsort(sign * score[order], kind="stable")]
+        # The surest take at most half (rounded up) of a small number of pairs, the most confusing the other half.
+        most = -(-len(order) // 2) if number < opposite else len(order) // 2
+        kept = order[: min(per_group, most)]
+        chosen += [int(i) for i in kept]
+        groups += [number] * len(kept)
+    return np.asarray(chosen, np.int64), np.asarray(groups, np.int8)
+
+
+def save_retrieval(
+    run: str | Path,
+    dataset: str,
+    split: str,
+    *,
+    query_index: ArrayLike,
+    neighbour_index: ArrayLike,
+    distances: ArrayLike,
+    images: NDArray[np.uint8],
+    labels: ArrayLike | None = None,
+    classes: Sequence[str] = (),
+    names: Sequence[str] | None = None,
+    tag: str = "",
+) -> Path:
+    """Keep a few random queries with their nearest images.
+
+    Args:
+        run: the run folder.
+        dataset: as in the result file's name.
+        split: as in the result file's name.
+        query_index: (q,) positions of the queries in `images`.
+        neighbour_index: (q, t) positions of their nearest images, nearest first.
+        distances: (q, t).
+        images: (N, S, S, 3) uint8, the whole gallery; only the images involved are kept.
+        labels: (N,) class numbers, or None.
+        classes: class names.
+        names: (N,) file names, or None.
+        tag: as in the result file's name.
+    """
+    query, near = np.asarray(query_index, np.int64), np.asarray(neighbour_index, np.int64)
+    used = np.unique(np.concatenate([query.ravel(), near.ravel()]))
+    return _write(
+        run,
+        _stem("retrieval", dataset, split, tag),
+        query_index=query,
+        neighbour_index=near,
+        distances=np.asarray(distances, np.float32),
+        image_index=used,
+        thumbs=np.ascontiguousarray(images[used]),
+        labels=np.full(len(used), -1) if labels is None else np.asarray(labels, np.int64)[used],
+        names=_texts(None if names is None else [names[int(i)] for i in used]),
+        classes=_texts(classes),
+    )
+
+
+def save_tsne(
+    run: str | Path,
+    dataset: str,
+    split: str,
+    *,
+    xy: ArrayLike,
+    thumbs: ArrayLike,
+    neighbours: ArrayLike,
+    labels: ArrayLike | None = None,
+    classes: Sequence[str] = (),
+    super_labels: ArrayLike | None = None,
+    super_names: Sequence[str] = (),
+    names: Sequence[str] | None = None,
+    tag: str = "",
+) -> Path:
+    """Keep a map of the representations.
+
+    Args:
+        run: the run folder.
+        dataset: as in the result file's name.
+        split: as in the result file's name.
+        xy: (N, 2) positions.
+        thumbs: (N, S, S, 3) uint8.
+        neighbours: (N, t) positions of the nearest images in the space of the representations, nearest first.
+        labels: (N,) class numbers, or None.
+        classes: class names.
+        super_labels: (N,) numbers of super-categories (vehicles, animals), or None.
+        super_names: their names.
+        names: (N,) file names, or None.
+        tag: as in the result file's name.
+    """
+    where = np.asarray(xy, np.float32)
+    return _write(
+        run,
+        _stem("tsne", dataset, split, tag),
+        xy=where,
+        thumbs=_images(thumbs, "thumbs", 4),
+        neighbours=np.asarray(neighbours, np.int64),
+        labels=np.full(len(where), -1) if labels is None else np.asarray(labels, np.int64),
+        classes=_texts(classes),
+        super=np.zeros(0, np.int64) if super_labels is None else np.asarray(super_labels, np.int64),
+        super_names=_texts(super_names),
+        names=_texts(names),
+    )
+
+
+def load(path: str | Path) -> Arrays:
+    """All arrays of an artifact, or a `RelatumError` that says why it cannot be read."""
+    try:
+        # Opened here, because numpy leaves a file open that begins like a zip and is none.
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, AttributeError) as error:
+        raise RelatumError(f"{Path(path).name} cannot be read: {error or type(error).__name__}") from None
+
+
+def _stem(protocol: str, dataset: str, split: str, tag: str) -> str:
+    return "-".join(part for part in (protocol, dataset, split, tag) if part)
+
+
+def _images(images: ArrayLike, what: str, ndim: int) -> NDArray[np.uint8]:
+    array = np.asarray(images)
+    if array.dtype != np.uint8 or array.ndim != ndim or array.shape[-1] != 3:
+        raise ValueError(f"{what} must be uint8 with {ndim} axes, the last of size 3, not {array.dtype} {array.shape}")
+    return array
+
+
+def _texts(texts: Sequence[str] | None) -> NDArray[np.str_]:
+    return np.asarray([str(text) for text in texts] if texts is not None else [], dtype=np.str_)
+
+
+def _write(run: str | Path, stem: str, **arrays: NDArray[Any]) -> Path:
+    path = Path(run) / "artifacts" / f"{stem}.npz"
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:  # given a name, numpy would append .npz to it
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+
+    write_atomically(path, write)
+    return path

@@ -1,0 +1,113 @@
+"""Weights in and out of relatum: `relatum export` and `relatum import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from relatum import backbones, config, registry
+from relatum.errors import InputError, unknown
+from relatum.runs import checkpoint
+from relatum.runs.checkpoint import load_backbone, load_state, read_backbone
+from relatum.runs.folder import RunFolder
+from relatum.system.files import write_atomically, write_text
+from relatum.version import __version__
+
+FORMATS = ("safetensors", "torch", "onnx")
+
+
+def export(run: str | Path, format: str, out: str | Path) -> Path:
+    """Write a run's backbone for other tools.
+
+    Args:
+        run: a run folder or a weights file.
+        format: `safetensors` (with metadata), `torch` (a plain state dict; a ResNet-34's loads into the usual class),
+            or `onnx` (the network itself, any batch size; needs the extra `onnx`).
+        out: the file to write.
+    """
+    out = Path(out)
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    if format == "safetensors":
+        state, info = read_backbone(run)
+        checkpoint.save_weights(out, state, info)
+    elif format == "torch":
+        write_atomically(out, lambda path: torch.save(read_backbone(run)[0], path))
+    else:
+        write_atomically(out, lambda path: _write_onnx(run, path))
+    return out
+
+
+def _write_onnx(run: str | Path, path: Path) -> None:
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise InputError("ONNX export needs the extra: pip install 'relatum[onnx]'.") from None
+    module = load_backbone(run)
+    side = read_backbone(run)[1].get("side") or 32
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.onnx.export(
+        module,
+        (torch.zeros(2, 3, side, side),),
+        input_names=["images"],
+        output_names=["representations"],
+        dynamic_shapes=({0: batch},),
+        dynamo=True,
+        verbose=False,
+    )
+    assert program is not None
+    program.save(str(path))
+
+
+def import_weights(
+    file: str | Path, backbone: str, out: str | Path, *, data: str = "cifar10", method: str | None = None
+) -> Path:
+    """Make a run folder from weights that others trained, ready for `relatum evaluate`.
+
+    Args:
+        file: an authors' `.tar` checkpoint (`backbone`, `relation`), a state dict of the ecosystem, or safetensors.
+        backbone: the architecture's name.
+        out: the run folder to make.
+        data: what it was trained on, for the record.
+        method: how; by default relational where the file holds a relation head, else supervised.
+    """
+    folder = RunFolder(out)
+    if folder.exists():
+        raise InputError(f"{folder.path} already holds a run; choose another --out.")
+    state, _ = read_backbone(file)
+    module = backbones.build(backbone)
+    load_state(module, state, file)
+    relation = {} if Path(file).suffix == ".safetensors" else checkpoint.load(Path(file)).get("relation", {})
+    if not all(isinstance(value, torch.Tensor) for value in relation.values()):
+        raise InputError(f"the relation head in {file} holds more than tensors.")
+    method = method or ("relational" if relation else "supervised")
+    registry.find(registry.METHODS, "method", method)
+    recipe = config.draft(
+        flags={
+            "data.name": data,
+            "backbone.name": backbone,
+            "method": method,
+            "preset": "official",
+            "init": Path(file).name,
+            "train.epochs": 0,
+        }
+    ).recipe({"version": __version__, "run.device": "cpu", "run.compile": "off"})
+    info = {
+        "backbone": backbone,
+        "num_features": backbones.feature_size(module),
+        "mean": list(recipe.data.mean or (0.5,) * 3),
+        "std": list(recipe.data.std or (0.25,) * 3),
+        "side": recipe.data.side or 32,
+        "dataset": data,
+        "method": method,
+        "preset": "official",
+        "version": __version__,
+    }
+    with folder.lock():
+        write_text(folder.recipe, recipe.to_toml())
+        folder.note(status="imported", source=Path(file).name, version=__version__)
+        if relation:
+            checkpoint.save_weights(folder.path / checkpoint.HEAD, relation, info)
+        checkpoint.save_weights(folder.path / checkpoint.BACKBONE, module.state_dict(), info)
+    return folder.path

@@ -1,0 +1,169 @@
+"""`Result`: one evaluation, with its protocol in full. No torch here.
+
+Users of such code ask most about online against offline probes, batch-norm that was not frozen, and last against best
+epochs: a result says all of it beside its number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from relatum.config import Recipe
+from relatum.config.settings import table
+from relatum.errors import InputError
+from relatum.runs import provenance
+from relatum.system.files import file_safe, write_json
+
+
+@dataclass
+class Result:
+    """What a result file holds.
+
+    Attributes:
+        protocol: `linear`, `knn`, `finetune`, `retrieval`, `tsne` or `classifier` (a supervised run's own).
+        dataset, split: what was tested on.
+        accuracy: percent, or None where none applies.
+        pretrain: how the backbone came to be: method, backbone, preset, dataset, epochs, views, seed, ...
+        settings: the protocol in full: epochs, seed, learning rate, augmentation, batch-norm mode, reported epoch, ...
+        n_train, n_test: images that the probe learned from and was tested on.
+        version, commit, machine, threads: where it was computed.
+        seconds: wall time, features included.
+        details: whatever else the protocol measures.
+        tag: sets results of the same protocol, dataset and split apart.
+    """
+
+    protocol: str
+    dataset: str
+    split: str
+    accuracy: float | None
+    pretrain: dict[str, Any]
+    settings: dict[str, Any]
+    n_train: int
+    n_test: int
+    version: str
+    commit: str | None
+    machine: dict[str, Any]
+    threads: int
+    seconds: float
+    details: dict[str, Any] = field(default_factory=dict)
+    tag: str = ""
+    path: Path | None = field(default=None, init=False, compare=False)  # where it was saved; not in the file
+
+    @property
+    def stem(self) -> str:
+        """PROTOCOL-DATASET-SPLIT[-TAG], the result file's name without its ending."""
+        return "-".join(filter(None, (self.protocol, self.dataset, self.split, self.tag)))
+
+    def document(self) -> dict[str, Any]:
+        """The JSON document."""
+        return {key: value for key, value in dataclasses.asdict(self).items() if key != "path"}
+
+    def sentence(self) -> str:
+        """One line for people."""
+        what = f"{self.protocol} on {self.dataset} ({self.split})"
+        learned = f"learned from {self.n_train:,} images, " if self.n_train else ""
+        if self.accuracy is None:
+            return f"{what}: {self.n_test:,} images, {self.seconds:.1f} s"
+        kind = "top-10 accuracy" if self.protocol == "retrieval" else "accuracy"
+        return f"{what}: {kind} {self.accuracy:.2f} % ({learned}tested on {self.n_test:,}, {self.seconds:.1f} s)"
+
+    def save(self, run: str | Path) -> Path:
+        """Write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json, whole or not at all."""
+        path = Path(run) / "evaluations" / f"{self.stem}.json"
+        write_json(path, self.document())
+        self.path = path
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> Result:
+        """Read a result file; keys of later versions are ignored."""
+        try:
+            document = json.loads(Path(path).read_text("utf-8"))
+            known = {f.name for f in dataclasses.fields(cls) if f.init}
+            return cls(**{key: value for key, value in document.items() if key in known})
+        except FileNotFoundError:
+            raise InputError(f"no result at {path}.") from None
+        except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError, TypeError) as error:
+            raise InputError(f"{path} is not a readable result file: {error}") from None
+
+
+def make_result(
+    run: Path,
+    recipe: Recipe,
+    *,
+    protocol: str,
+    dataset: str,
+    split: str,
+    accuracy: float | None,
+    settings: dict[str, Any],
+    n_train: int,
+    n_test: int,
+    seconds: float,
+    details: dict[str, Any],
+    tag: str = "",
+) -> Result:
+    """A result with everything that is known without asking: how the run was pretrained, and where this is computed."""
+    where = provenance.record()
+    return Result(
+        protocol=protocol,
+        dataset=file_safe(dataset),
+        split=split,
+        accuracy=None if accuracy is None else round(accuracy, 4),
+        pretrain=pretrain_record(recipe, _status(run)),
+        settings={**settings, "preset": settings.get("preset", recipe.preset)},
+        n_train=n_train,
+        n_test=n_test,
+        version=where["version"],
+        commit=where["commit"],
+        machine=where["machine"],
+        threads=where["threads"],
+        seconds=round(seconds, 3),
+        details=details,
+        tag=tag,
+    )
+
+
+def _status(run: Path) -> dict[str, Any]:
+    """RUN/run.json, or nothing where it is not there."""
+    try:
+        status = json.loads((run / "run.json").read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def pretrain_record(recipe: Recipe, status: Mapping[str, Any]) -> dict[str, Any]:
+    """How a backbone came to be, from its run's recipe and state.
+
+    Args:
+        recipe: the run's complete recipe.
+        status: RUN/run.json, or an empty mapping.
+    """
+    found = {
+        "method": recipe.method,
+        "backbone": recipe.backbone.name,
+        "preset": recipe.preset,
+        "dataset": file_safe(recipe.data.name),
+        "epochs": recipe.train.epochs,
+        "views": recipe.views.number,
+        "seed": recipe.seed,
+        "batch_size": recipe.train.batch_size,
+        "side": recipe.data.side,
+        "labels": recipe.data.labels,
+        "limit_train": recipe.data.limit_train,
+        "val_fraction": recipe.data.val_fraction,
+        "init": recipe.init,
+        "objective": table(recipe.objective),
+        "policy": recipe.views.policy,
+        "precision": recipe.run.precision,
+        **{key: value for key, value in table(recipe.train).items() if key not in ("epochs", "batch_size")},
+    }
+    for key in ("status", "steps", "images", "version", "commit"):
+        if key in status:
+            found[key] = status[key]
+    return found

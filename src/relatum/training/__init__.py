@@ -1,0 +1,1 @@
+"""A run from start to end: the recipe resolved once, batches, the loop, the optimiser."""

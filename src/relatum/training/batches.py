@@ -1,0 +1,135 @@
+"""Batches as a pure function of the step: any step can be made alone, ahead of time, or again after a resume.
+
+Shape letters: N images in the training set, M in a mini-batch, K views of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from relatum import registry, rng, views
+from relatum.config import Recipe
+from relatum.data import ImageSet
+from relatum.objectives.batch import Batch
+from relatum.training.view_sources import Visible, sources
+
+
+class BatchMaker:
+    """Makes the batch of any step of a run.
+
+    Args:
+        images: the training set.
+        recipe: the complete recipe.
+        labels: (N,) labels that training may see (-1 is hidden), or None for none at all.
+        uses_labels: whether batches carry them; False leaves them to the choice of sources (semi-supervised).
+        min_images: a last mini-batch with fewer images is dropped; any short one where the recipe says `drop_last`.
+        rank: this process among `world`; each takes its own part of every mini-batch.
+        world: number of processes.
+        device: where the views go.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        recipe: Recipe,
+        *,
+        labels: NDArray[np.int64] | None = None,
+        uses_labels: bool = True,
+        min_images: int = 1,
+        rank: int = 0,
+        world: int = 1,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.images, self.recipe = images, recipe
+        self.labels = labels if uses_labels else None
+        self.rank, self.world, self.device = rank, world, torch.device(device)
+        policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
+        self.policy = replace(policy, cutout_area=recipe.views.cutout_area or policy.cutout_area)
+        self._visible = (
+            Visible.of(labels) if labels is not None and registry.METHODS[recipe.method].semi_supervised else None
+        )
+        full, rest = divmod(len(images), recipe.train.batch_size)
+        self.dropped = rest if recipe.train.drop_last or rest < min_images * world else 0
+        self.steps_per_epoch = full + (rest > 0 and not self.dropped)
+        self.side = recipe.data.side or images.side
+        self.mean, self.std = recipe.data.mean or images.mean, recipe.data.std or images.std
+        self._order = lru_cache(maxsize=2)(self._make_order)
+        self._resident = self._move_images() if self.device.type == "cuda" else None
+
+    def make(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 over the whole run."""
+        recipe = self.recipe
+        epoch, within = divmod(step, self.steps_per_epoch)
+        size = recipe.train.batch_size
+        indices = self._order(epoch)[within * size : (within + 1) * size][self.rank :: self.world]
+        params = views.sample(
+            self.policy,
+            seed=recipe.seed,
+            epoch=epoch,
+            indices=indices,
+            views=recipe.views.number,
+            height=self.images.images.shape[1],
+            width=self.images.images.shape[2],
+            pad=recipe.data.pad or 0,
+            side=self.side,
+        )
+        source_KM = sources(indices, labels=self._visible, seed=recipe.seed, epoch=epoch, views=recipe.views.number)
+        made = self._views(source_KM.reshape(-1), params)
+        labels = None if self.labels is None else torch.from_numpy(self.labels[indices]).to(self.device)
+        return Batch(
+            views=made.reshape(recipe.views.number, len(indices), *made.shape[1:]),
+            params=params,
+            indices=torch.from_numpy(indices).to(self.device),
+            labels=labels,
+            seed=recipe.seed,
+            epoch=epoch,
+            step=step,
+        )
+
+    def names(self, indices: NDArray[np.int64]) -> list[str]:
+        """A name per image for people: its file; empty where images have none. Labels are not looked at."""
+        return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
+
+    def _views(self, source: NDArray[np.int64], params: views.ViewParams) -> torch.Tensor:
+        made: torch.Tensor = views.make_views(
+            self.images.images if self._resident is None else self._resident,
+            source,
+            params,
+            side=self.side,
+            mean=self.mean,
+            std=self.std,
+            threads=self.recipe.run.threads,
+            backend=self.recipe.run.kernels if self._resident is None else "torch",
+        )
+        return made.to(self.device, non_blocking=True)
+
+    def _move_images(self) -> torch.Tensor | None:
+        """The dataset in device memory, if it takes less than half of what is free: no view touches the host."""
+        free, _ = torch.cuda.mem_get_info(self.device)
+        if self.images.images.nbytes > free // 2:
+            return None
+        return torch.from_numpy(np.ascontiguousarray(self.images.images)).to(self.device)
+
+    def _make_order(self, epoch: int) -> NDArray[np.int64]:
+        return rng.permutation(len(self.images), rng.ORDER, self.recipe.seed, epoch)
+
+
+def batches(maker: BatchMaker, start: int, stop: int, *, ahead: bool) -> Iterator[Batch]:
+    """The batches of steps `start` to `stop`; with `ahead`, the next one is made in a background thread meanwhile."""
+    if not ahead:
+        yield from map(maker.make, range(start, stop))
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="relatum-views") as pool:
+        waiting: Future[Batch] | None = pool.submit(maker.make, start) if start < stop else None
+        for step in range(start, stop):
+            assert waiting is not None
+            batch = waiting.result()
+            waiting = pool.submit(maker.make, step + 1) if step + 1 < stop else None
+            yield batch

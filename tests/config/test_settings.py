@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from relatum.config.settings import build, setting, table
+from relatum.errors import InputError
+
+
+@dataclass(frozen=True)
+class Example:
+    number: int = setting(3, "a whole number", ge=1, le=9)
+    rate: float = setting(0.5, "a rate", gt=0)
+    word: str = setting("a", "a word", choices=("a", "bee"))
+    flag: bool = setting(False, "a flag")
+    triple: tuple[float, float, float] | None = setting(None, "three numbers", gt=0)
+    many: tuple[int, ...] = setting((), "some numbers")
+
+
+def test_text_is_converted_to_the_declared_type() -> None:
+    made = build(
+        Example, {"number": "4", "rate": "1e-3", "flag": "yes", "triple": "[1, 2, 3]", "many": "1,2,3,4"}, "example"
+    )
+    assert made == Example(number=4, rate=1e-3, flag=True, triple=(1.0, 2.0, 3.0), many=(1, 2, 3, 4))
+
+
+def test_values_as_toml_gives_them() -> None:
+    made = build(Example, {"number": 4.0, "rate": 1, "flag": False, "triple": [0.1, 0.2, 0.3]}, "example")
+    assert made.number == 4
+    assert isinstance(made.number, int)
+    assert made.rate == 1.0
+    assert made.triple == (0.1, 0.2, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"numbr": 1}, "did you mean 'example.number'"),
+        ({"number": 0}, "at least 1"),
+        ({"number": 10}, "at most 9"),
+        ({"rate": 0}, "greater than 0"),
+        ({"rate": float("nan")}, "greater than 0"),
+        ({"number": 1.5}, "whole number"),
+        ({"number": True}, "whole number"),
+        ({"rate": "fast"}, "not a number"),
+        ({"rate": False}, "not a number"),
+        ({"flag": "perhaps"}, "true or false"),
+        ({"word": "be"}, "did you mean 'bee'"),
+        ({"word": 3}, "not text"),
+        ({"triple": [1, 2]}, "example.triple"),
+        ({"triple": 7}, "example.triple"),
+        ({"triple": [1, 2, -3]}, "greater than 0"),
+    ],
+)
+def test_what_is_wrong_is_said(values: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        build(Example, values, "example")
+
+
+def test_none_and_auto_mean_not_set() -> None:
+    assert build(Example, {"triple": "auto"}, "example").triple is None
+    assert "triple" not in table(Example())
+
+
+def test_table_is_plain() -> None:
+    assert table(Example(triple=(1.0, 2.0, 3.0)))["triple"] == [1.0, 2.0, 3.0]

@@ -1,0 +1,76 @@
+"""Small batches in double precision, where a loss and its oracle agree to 1e-9."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from relatum import backbones, objectives, registry
+from relatum.objectives import EpochContext, Objective
+from relatum.objectives.batch import Batch
+
+CLASSES, IMAGES = 3, 24
+TRAINED = [name for name, row in registry.METHODS.items() if row.trains]
+
+
+def small_batch(
+    views: int = 4,
+    images: int = 6,
+    *,
+    dtype: torch.dtype = torch.float64,
+    seed: int = 0,
+    labels: bool = True,
+    step: int = 3,
+) -> Batch:
+    """A batch of noise in which everything that a method may read is there."""
+    generator = torch.Generator().manual_seed(seed)
+    turns = np.random.default_rng(seed).integers(0, 4, views * images).astype(np.int8)
+    params: Any = SimpleNamespace(turns=turns)
+    return Batch(
+        views=torch.randn(views, images, 3, 16, 16, generator=generator, dtype=torch.float64).to(dtype),
+        params=params,
+        indices=torch.randperm(IMAGES, generator=generator)[:images],
+        labels=torch.randint(0, CLASSES, (images,), generator=generator) if labels else None,
+        seed=1,
+        epoch=0,
+        step=step,
+    )
+
+
+def small_objective(
+    method: str, *, dtype: torch.dtype = torch.float64, clustered: bool = True, **options: Any
+) -> Objective:
+    """A method on Conv-4, ready for its first step."""
+    row = registry.METHODS[method]
+    with backbones.seeded(1, 1):
+        backbone = backbones.build("conv4", seed=1)
+        made = objectives.build(
+            method, backbone, 64, row.options(**options), num_classes=CLASSES, num_images=IMAGES, kernels="torch"
+        )
+    made.to(dtype)
+    if clustered:
+        made.start_epoch(EpochContext(1, 0, clean_features))
+    return made
+
+
+def clean_features() -> torch.Tensor:
+    return torch.randn(IMAGES, 64, generator=torch.Generator().manual_seed(5))
+
+
+def gradients(loss: torch.Tensor, module: nn.Module) -> list[torch.Tensor]:
+    found = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(module.parameters(), found, strict=True)]
+
+
+def agree(module: nn.Module, loss: torch.Tensor, oracle: torch.Tensor) -> None:
+    """Two losses of one module are the same to 1e-9, and so are all their gradients."""
+    assert loss.dtype == torch.float64
+    assert abs(loss.item() - oracle.item()) < 1e-9
+    pairs = list(zip(gradients(loss, module), gradients(oracle, module), strict=True))
+    assert any(bool(want.abs().max() > 1e-6) for _, want in pairs)
+    for got, want in pairs:
+        assert float((got - want).abs().max()) < 1e-9

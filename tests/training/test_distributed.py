@@ -1,0 +1,109 @@
+"""Data-parallel training with two processes on the CPU (gloo)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from relatum import api, config, data
+from relatum.errors import InputError
+from relatum.features import clustering
+from relatum.training import run as training
+from relatum.training.batches import BatchMaker
+from relatum.training.resolve import prepare
+
+
+def test_ranks_share_a_mini_batch_and_its_views(pictures: Path) -> None:
+    draft = config.draft(
+        flags={"data.name": str(pictures), "views.number": 3, "train.batch_size": 8, "train.epochs": 1}
+    )
+    prepared = prepare(draft)
+    alone = BatchMaker(prepared.images, prepared.recipe).make(1)
+    parts = [BatchMaker(prepared.images, prepared.recipe, rank=rank, world=2).make(1) for rank in range(2)]
+    for rank, part in enumerate(parts):
+        assert part.indices is not None
+        assert alone.indices is not None
+        np.testing.assert_array_equal(part.indices, alone.indices[rank::2])
+        np.testing.assert_array_equal(part.views, alone.views[:, rank::2])
+
+
+def test_a_last_batch_too_short_for_all_ranks_is_dropped(pictures: Path) -> None:
+    images = data.load(pictures)
+    draft = config.draft(flags={"data.name": str(pictures), "train.batch_size": 11, "train.epochs": 1})
+    recipe = prepare(draft).recipe  # 36 = 3 * 11 + 3
+    assert BatchMaker(images, recipe, min_images=2).dropped == 0
+    maker = BatchMaker(images, recipe, min_images=2, world=2)
+    assert (maker.dropped, maker.steps_per_epoch) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "devices", "words"),
+    [
+        ("relational", {"limit_train": 3, "batch_size": 8}, 2, "3 image.* on 2 devices: 4 are needed"),
+        ("deepinfomax", {"preset": "official"}, 1, "36 image.* too few for a step of deepinfomax: 128 are needed"),
+    ],
+)
+def test_a_run_without_a_single_step_is_refused(
+    method: str, flags: dict[str, Any], devices: int, words: str, pictures: Path
+) -> None:
+    keys = {"method": method, "data.name": str(pictures), "train.epochs": 2}
+    prepared = prepare(config.draft(flags={**keys, **{api.FLAGS[name]: value for name, value in flags.items()}}))
+    objective = training.make_objective(prepared)
+    fabric: Any = SimpleNamespace(world_size=devices, global_rank=0, device="cpu")
+    with pytest.raises(InputError, match=words):
+        training.make_batches(prepared, objective, fabric)
+
+
+CLUSTERING = """
+import sys, torch
+from torch import distributed, nn
+from relatum.objectives import EpochContext
+from relatum.objectives.deepcluster import DeepCluster
+rank, folder = int(sys.argv[1]), sys.argv[2]
+distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+objective = DeepCluster(nn.Identity(), 4, num_images=30, clusters=3, class_weights=True)
+def features():
+    assert rank == 0, "the first process clusters for all"
+    return torch.randn(30, 4, generator=torch.Generator().manual_seed(7))
+objective.start_epoch(EpochContext(1, 0, features))
+torch.save(objective.state_dict(), f"{folder}/{rank}.pt")
+distributed.destroy_process_group()
+"""
+
+
+def test_the_first_process_clusters_for_all(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLUSTERING]
+    children = [subprocess.Popen([*command, str(rank), str(tmp_path)]) for rank in range(2)]
+    assert [child.wait(timeout=120) for child in children] == [0, 0]
+    one, two = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2))
+    points = clustering.prepare(torch.randn(30, 4, generator=torch.Generator().manual_seed(7)))
+    labels = clustering.kmeans(points, 3, 1, 0)[1]
+    for state in (one, two):
+        assert torch.equal(state["pseudo_labels"], labels)
+        torch.testing.assert_close(state["cluster_weights"], 1 - torch.bincount(labels, minlength=3) / 30)
+
+
+@pytest.mark.slow
+def test_two_processes_train_one_run(pictures: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    command = [
+        *(sys.executable, "-m", "relatum", "pretrain", str(pictures), "--out", str(run), "--device", "cpu"),
+        *("--devices", "2", "--views", "3", "--batch-size", "8", "--epochs", "2", "--compile", "off", "--threads", "1"),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == 10
+    assert (run / "backbone.safetensors").exists()
+    first = (run / "backbone.safetensors").read_bytes()
+    again = subprocess.run([*command, "--overwrite"], capture_output=True, text=True, timeout=300, check=False)
+    assert again.returncode == 0, again.stderr
+    assert (run / "backbone.safetensors").read_bytes() == first
