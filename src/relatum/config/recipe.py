@@ -7,7 +7,7 @@ user asked for is a `Draft`; `Draft.recipe(found)` gives the complete recipe, wh
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -16,11 +16,6 @@ from typing import Any
 from relatum import registry
 from relatum.config.settings import build, setting, table
 from relatum.errors import InputError, unknown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Values = dict[str, Any]  # dotted keys: {"train.lr": 1e-3}
 

@@ -9,7 +9,7 @@ one), `-` (the table has no such cell).
 
 from __future__ import annotations
 
-import sys
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,11 +17,6 @@ from importlib import resources
 from typing import Any
 
 from relatum.errors import unknown
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 TABLES = (
     "main",

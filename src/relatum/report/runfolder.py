@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-import sys
+import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,11 +22,6 @@ from relatum.errors import InputError, RelatumError
 from relatum.report.markup import Html
 from relatum.report.words import number
 from relatum.runs import artifacts
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 Table = dict[str, Any]
 
