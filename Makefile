@@ -1,7 +1,7 @@
-# Every target works on a fresh clone by itself: it makes .venv with tested versions first.
+# Every target works on a fresh clone: it first creates .venv with the versions in constraints.txt.
 PYTHON ?= python3
 VENV := .venv
-BIN := $(VENV)/bin
+BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/.installed
 
 .PHONY: install demo test test-slow lint types bench docs results browser clean
@@ -26,7 +26,7 @@ types: $(STAMP)
 test: lint types
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90
 
-# Browser tests need Debian's chromium; without it they are skipped with a reason.
+# Browser tests need chromium and chromedriver; without them they are skipped with a reason.
 browser:
 	@command -v chromedriver >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  apt-get update -qq && apt-get install -y -qq chromium chromium-driver >/dev/null; } || \
