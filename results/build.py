@@ -12,8 +12,8 @@ from typing import Any
 
 from relatum.paper import claims, ledger, render
 from relatum.paper.grid import Scale
+from relatum.paper.measured import Results
 from relatum.paper.plan import Request, plan
-from relatum.paper.results import Results
 
 HERE = Path(__file__).parent
 _CONV4: dict[str, Any] = {"datasets": ("cifar10",), "backbones": ("conv4",)}

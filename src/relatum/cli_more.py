@@ -47,7 +47,7 @@ def reproduce(
 ) -> None:
     """Reproduce tables and figures of the paper: plan, run what is missing, render beside the paper's values."""
     from relatum.errors import InputError
-    from relatum.paper.command import reproduce as run
+    from relatum.paper.reproduce import reproduce as run
 
     try:
         numbers = [int(word) for word in _split("seeds", seeds)]

@@ -51,6 +51,6 @@ def _datasets() -> Rows:
 
 
 def _tables() -> Rows:
-    from relatum.paper import table
+    from relatum.paper import published
 
-    return [{"name": name, "summary": table.load(name).title} for name in table.NAMES]
+    return [{"name": name, "summary": published.load(name).title} for name in published.NAMES]

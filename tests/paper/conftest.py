@@ -10,9 +10,9 @@ import pytest
 
 import relatum
 from relatum.paper.grid import Evaluation
+from relatum.paper.measured import Results
 from relatum.paper.plan import Plan
-from relatum.paper.reproduce import Outcome, execute
-from relatum.paper.results import Results
+from relatum.paper.scheduler import Outcome, execute
 from relatum.system.files import write_json
 
 Accuracy = Callable[[Evaluation], float]

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from relatum.paper import checks, claims, render, table
+from relatum.paper import checks, claims, published, render
 from relatum.paper.claims import CONTRADICTED, NOT_ENOUGH, SUPPORTED
 from relatum.paper.grid import Evaluation, Scale
+from relatum.paper.measured import Results
 from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.results import Results
 
 # What comes out on the paper's own tables. These five sentences do not hold to the letter.
 NOT_TO_THE_LETTER = {
@@ -22,7 +22,7 @@ NOT_TO_THE_LETTER = {
 
 
 def test_every_claim_has_a_check_and_every_check_a_claim() -> None:
-    assert [c["key"] for c in table.read_toml("claims")["claims"]] == list(claims.CHECKS)
+    assert [c["key"] for c in published.read_toml("claims")["claims"]] == list(claims.CHECKS)
 
 
 def test_verdicts_on_the_paper_s_own_tables(tmp_path: Path) -> None:

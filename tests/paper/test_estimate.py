@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from relatum.paper import estimate
-from relatum.paper.grid import Evaluation, Run
+from relatum.paper.grid import Evaluation, Pretraining
 
-RUN = Run("relational", "cifar10", "conv4", 32, 200, 64, 1)
+RUN = Pretraining("relational", "cifar10", "conv4", 32, 200, 64, 1)
 
 
 def cost(backbone: str, side: int) -> float:
@@ -22,12 +22,12 @@ def test_seconds_of_a_run_grow_with_what_it_does() -> None:
     assert estimate.run_seconds(half, cost) - 10 == pytest.approx((estimate.run_seconds(RUN, cost) - 10) / 2)
     small = dataclasses.replace(RUN, limit_train=500)
     assert estimate.run_seconds(small, cost) - 10 == pytest.approx((estimate.run_seconds(RUN, cost) - 10) / 100)
-    assert estimate.run_seconds(Run("random", "shapes", "conv4", 1, 0, 1, 1), cost) == 10
+    assert estimate.run_seconds(Pretraining("random", "shapes", "conv4", 1, 0, 1, 1), cost) == 10
 
 
 @pytest.mark.parametrize(("data", "seconds"), [("cifar10", 1.7), ("cifar100", 9.0)])
 def test_deepcluster_also_clusters_in_every_epoch(data: str, seconds: float) -> None:
-    run = Run("deepcluster", data, "conv4", 1, 200, 128, 1)
+    run = Pretraining("deepcluster", data, "conv4", 1, 200, 128, 1)
     more = estimate.run_seconds(run, cost) - estimate.run_seconds(dataclasses.replace(run, method="rotation"), cost)
     features = 50_000 * cost("conv4", 32) / 3
     assert more / 200 == pytest.approx(features + seconds, rel=0.02)  # as `relatum.features.clustering` was measured

@@ -18,10 +18,10 @@ import pytest
 
 from relatum.errors import InputError, Interrupted
 from relatum.paper import executors
-from relatum.paper.command import reproduce
+from relatum.paper.measured import DONE, Results, score
 from relatum.paper.plan import Request, plan
-from relatum.paper.reproduce import execute
-from relatum.paper.results import DONE, Results, figure
+from relatum.paper.reproduce import reproduce
+from relatum.paper.scheduler import execute
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_runs_are_tasks_and_results_are_in_the_same_folders(
     assert not outcome.failed
     assert len(outcome.ran) == 12  # six runs and their evaluations
     assert len(ray.tasks) == 6
-    assert {figure(c, results).status for c in asked.tables[0].cells} == {DONE}
+    assert {score(c, results).status for c in asked.tables[0].cells} == {DONE}
     assert len(list((tmp_path / "out" / "ledger").glob("*.json"))) == 6
     assert sum("done in" in line for line in said) == 12
     assert execute(asked, results, command=stub, executor="ray").ran == []

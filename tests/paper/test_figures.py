@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from relatum.paper import figures, pictures, table
+from relatum.paper import figures, published, qualitative
 from relatum.paper.grid import Evaluation
+from relatum.paper.measured import Results
 from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.results import Results
 from relatum.runs import artifacts
 
 
-@pytest.mark.parametrize("name", table.FIGURES)
+@pytest.mark.parametrize("name", published.FIGURES)
 def test_every_figure_is_drawn_even_without_runs(name: str, tmp_path: Path) -> None:
     paths = figures.draw(plan([name]).tables[0], Results(tmp_path), tmp_path / "figures")
     assert [p.name for p in paths] == [f"{name}.png", f"{name}.svg"]
@@ -76,7 +76,7 @@ def test_sheet_puts_each_neighbour_in_its_place() -> None:
         "neighbour_index": np.array([[5, 9]]),
         "image_index": np.array([5, 7, 9]),
     }
-    picture = pictures.sheet(found, gap=1)
+    picture = qualitative.sheet(found, gap=1)
     row = picture[2, :, 0]
     assert [v for v in (10, 20, 30) if v in row] == [10, 20, 30]
     assert list(dict.fromkeys(int(v) for v in row if v in (10, 20, 30))) == [20, 10, 30]  # the query, then its nearest

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from relatum.paper import grid
-from relatum.paper.grid import Evaluation, Run, Scale
+from relatum.paper.grid import Evaluation, Pretraining, Scale
 
 CONDITION = {
     "method": "relational",
@@ -85,7 +85,7 @@ def test_labels_are_for_relational_reasoning_and_defaults_are_no_condition() -> 
 
 
 def test_arguments_are_the_published_command() -> None:
-    run = Run("relational", "cifar10", "conv4", 4, 100, 64, 2, labels=0.1, val_fraction=0.2, limit_train=500)
+    run = Pretraining("relational", "cifar10", "conv4", 4, 100, 64, 2, labels=0.1, val_fraction=0.2, limit_train=500)
     run = dataclasses.replace(run, set=(("objective.head", "dot"),))
     assert run.arguments() == [
         *["pretrain", "cifar10", "--method", "relational", "--backbone", "conv4", "--views", "4", "--batch-size", "64"],

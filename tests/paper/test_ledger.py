@@ -11,15 +11,15 @@ import pytest
 from relatum import config
 from relatum.errors import InputError
 from relatum.paper import ledger
-from relatum.paper.grid import Evaluation, Run
+from relatum.paper.grid import Evaluation, Pretraining
+from relatum.paper.measured import DONE, MISSING, Results, score
 from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.reproduce import Outcome, execute, missing
-from relatum.paper.results import DONE, MISSING, Results, figure
+from relatum.paper.scheduler import Outcome, execute, missing
 
-RUN = Run("relational", "cifar10", "conv4", 4, 100, 64, 1)
+RUN = Pretraining("relational", "cifar10", "conv4", 4, 100, 64, 1)
 
 
-def entry(run: Run, **recipe: object) -> ledger.Entry:
+def entry(run: Pretraining, **recipe: object) -> ledger.Entry:
     tables = run.recipe().tables()
     for key, value in recipe.items():
         section, _, name = key.partition("__")
@@ -61,7 +61,7 @@ def test_entries_match_by_what_decides_the_weights() -> None:
 def test_an_entry_without_a_whole_recipe_is_of_no_run(recipe: dict[str, object]) -> None:
     broken = ledger.Entry(Path("any.json"), {"recipe": recipe, "evaluations": []})
     assert not broken.matches(RUN)
-    assert not broken.matches(Run("random", "shapes", "conv4", 1, 0, 1, 1))
+    assert not broken.matches(Pretraining("random", "shapes", "conv4", 1, 0, 1, 1))
 
 
 def test_an_entry_of_a_version_that_lacked_a_key_still_matches() -> None:
@@ -73,7 +73,7 @@ def test_an_entry_of_a_version_that_lacked_a_key_still_matches() -> None:
 
 def test_a_key_that_an_older_entry_lacks_is_its_default() -> None:
     for preset, matches in (("paper", True), ("official", False)):  # the authors' code drops the last short batch
-        run = Run("deepinfomax", "cifar10", "conv4", 1, 200, 128, 1, preset)
+        run = Pretraining("deepinfomax", "cifar10", "conv4", 1, 200, 128, 1, preset)
         older = entry(run)
         del older.document["recipe"]["train"]["drop_last"]
         assert older.matches(run) is matches
@@ -81,7 +81,7 @@ def test_a_key_that_an_older_entry_lacks_is_its_default() -> None:
 
 
 def test_random_weights_match_whatever_data_they_were_made_with() -> None:
-    planned = Run("random", "shapes", "conv4", 1, 0, 1, 1)
+    planned = Pretraining("random", "shapes", "conv4", 1, 0, 1, 1)
     assert entry(dataclasses.replace(planned, data="cifar10")).matches(planned)
     assert not entry(dataclasses.replace(planned, seed=2)).matches(planned)
     assert not entry(dataclasses.replace(planned, backbone="resnet8")).matches(planned)
@@ -152,13 +152,15 @@ def test_the_grid_s_settings_are_the_protocols_own_defaults() -> None:
 
 def test_the_committed_entries_of_random_weights_are_the_paper_s_cells() -> None:
     for kept in ledger.read(Path(__file__).parents[2] / "results"):
-        run = Run("random", "shapes", kept.document["recipe"]["backbone"]["name"], 1, 0, 1, kept.document["seed"])
+        run = Pretraining(
+            "random", "shapes", kept.document["recipe"]["backbone"]["name"], 1, 0, 1, kept.document["seed"]
+        )
         if kept.document["method"] == "random":
             assert kept.matches(run)
             assert kept.result(Evaluation(run, "linear", "cifar10", epochs=100)) is not None, kept.path
 
 
-def finished(folder: Path, run: Run = RUN) -> Path:
+def finished(folder: Path, run: Pretraining = RUN) -> Path:
     (folder / "evaluations").mkdir(parents=True)
     (folder / "recipe.toml").write_text(run.recipe().to_toml())
     (folder / "backbone.safetensors").write_bytes(b"weights")
@@ -214,9 +216,9 @@ def test_cells_of_the_ledger_are_done_whatever_the_files_are_called(
     for number, path in enumerate(sorted((results.out / "ledger").glob("*.json"))):
         path.rename(kept / f"row-{number}.json")
     elsewhere = Results(tmp_path / "empty", [kept])
-    assert [figure(c, elsewhere).status for c in asked.tables[0].cells] == [DONE, DONE]
-    assert [figure(c, elsewhere).mean for c in asked.tables[0].cells] == [
-        figure(c, results).mean for c in asked.tables[0].cells
+    assert [score(c, elsewhere).status for c in asked.tables[0].cells] == [DONE, DONE]
+    assert [score(c, elsewhere).mean for c in asked.tables[0].cells] == [
+        score(c, results).mean for c in asked.tables[0].cells
     ]
 
 
@@ -262,17 +264,17 @@ def test_a_picture_is_not_done_by_the_ledger_alone(
     request = Request(backbones=("conv4",), methods=("relational",), seeds=(1,))
     asked, errors = plan(["retrieval"], request), plan(["retrieval-errors"], request)
     results, _ = run_stub(asked)
-    assert figure(asked.tables[0].cells[0], results).status == DONE
+    assert score(asked.tables[0].cells[0], results).status == DONE
     elsewhere = Results(tmp_path / "new", [results.out / "ledger"])
-    assert {figure(c, elsewhere).status for c in errors.tables[0].cells} == {DONE}  # numbers are in the ledger
-    assert figure(asked.tables[0].cells[0], elsewhere).status == MISSING
+    assert {score(c, elsewhere).status for c in errors.tables[0].cells} == {DONE}  # numbers are in the ledger
+    assert score(asked.tables[0].cells[0], elsewhere).status == MISSING
     assert missing(errors, elsewhere) == []
     trace.write_text("")
     assert not execute(asked, elsewhere, command=stub).failed
     assert [line.split()[:2] for line in trace.read_text().splitlines()] == [["evaluate", "retrieval"]]
-    assert figure(asked.tables[0].cells[0], elsewhere).status == DONE
+    assert score(asked.tables[0].cells[0], elsewhere).status == DONE
     elsewhere.artifact(asked.evaluations[0]).unlink()
-    assert figure(asked.tables[0].cells[0], elsewhere).status == MISSING
+    assert score(asked.tables[0].cells[0], elsewhere).status == MISSING
 
 
 def test_small_weights_are_kept_beside_the_entry_and_large_ones_are_not(tmp_path: Path) -> None:

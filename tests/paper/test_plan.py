@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from relatum.errors import InputError
-from relatum.paper import table
+from relatum.paper import published
 from relatum.paper.grid import Scale
 from relatum.paper.plan import Plan, Request, plan
 
@@ -44,7 +44,7 @@ def cells(p: Plan) -> int:
     return sum(len(t.cells) for t in p.tables)
 
 
-@pytest.mark.parametrize("name", table.NAMES)
+@pytest.mark.parametrize("name", published.NAMES)
 def test_runs_evaluations_and_cells_of_each_table(name: str) -> None:
     p = plan([name])
     assert (len(p.runs), commands(p), cells(p)) == COUNTS[name]
@@ -56,8 +56,8 @@ def test_random_backbones_are_one_run_per_seed_and_backbone() -> None:
 
 
 def test_shared_pretraining_appears_once_across_tables() -> None:
-    whole = plan([n for n in table.NAMES if n != "claims"])
-    alone = {r for n in table.NAMES for r in plan([n]).runs}
+    whole = plan([n for n in published.NAMES if n != "claims"])
+    alone = {r for n in published.NAMES for r in plan([n]).runs}
     assert len(whole.runs) == len(alone) == len({r.id for r in whole.runs}) == 321
     assert len(whole.evaluations) == len({e.id for e in whole.evaluations})
     assert set(plan(["retrieval-errors"]).runs) < set(plan(["backbones-linear"]).runs)

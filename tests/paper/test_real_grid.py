@@ -17,7 +17,7 @@ from PIL import Image
 
 from relatum.data.npm import python2_pickle
 from relatum.data.sets.shapes import draw
-from relatum.paper.command import reproduce
+from relatum.paper.reproduce import reproduce
 
 TABLES = (
     "linear-evaluation",

@@ -7,7 +7,7 @@ import pytest
 from relatum import config
 from relatum.paper import recipes
 from relatum.paper.plan import Request, plan
-from relatum.paper.table import TABLES
+from relatum.paper.published import TABLES
 
 FOLDER = Path(__file__).parents[2] / "recipes"
 FAMILIES = {name: (members, tables) for name, members, tables in recipes.families()}

@@ -12,8 +12,8 @@ import pytest
 
 from relatum.paper import render
 from relatum.paper.grid import Evaluation, Scale
+from relatum.paper.measured import Results
 from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.results import Results
 
 Make = Callable[[Plan, Callable[[Evaluation], float]], Results]
 REQUEST = Request(("cifar10",), ("conv4",), ("relational", "simclr", "rotation", "supervised"), (1, 2, 3))

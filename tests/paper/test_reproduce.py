@@ -1,254 +1,202 @@
-"""The grid of processes: what runs, what is kept, what happens when something fails or is killed."""
-
 from __future__ import annotations
 
 import json
-import os
-import signal
+import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from relatum.errors import InputError, Interrupted
-from relatum.kernels.threads import available_cpus
-from relatum.paper import results as known
-from relatum.paper.command import reproduce
-from relatum.paper.plan import Plan, Request, plan
-from relatum.paper.reproduce import Outcome, execute, missing
-from relatum.paper.results import Results, figure
+from relatum.errors import InputError
+from relatum.paper import published
+from relatum.paper.reproduce import reproduce
 
-STUB = (sys.executable, str(Path(__file__).with_name("stub.py")))
-Run = Callable[[Plan], tuple[Results, Outcome]]
-SMALL = Request(("cifar10",), ("conv4",), ("relational", "supervised", "random"), (1, 2))
+SMALL: dict[str, Any] = {"datasets": ["cifar10"], "backbones": ["conv4"], "seeds": [1], "ledger": (), "probe": False}
+KEYS = {"table", "pretrain", "evaluate", "cells", "seconds_estimate"}
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited too long"
-        time.sleep(0.02)
+def dry(capsys: pytest.CaptureFixture[str], tmp_path: Path, *names: str, **flags: Any) -> dict[str, Any]:
+    flags = {"out": tmp_path / "out", "ledger": (), "probe": False, **flags}
+    assert reproduce(names, dry_run=True, as_json=True, **flags) == 0
+    return dict(json.loads(capsys.readouterr().out))
 
 
-def test_runs_each_command_once_and_nothing_the_second_time(run_stub: Run, trace: Path) -> None:
-    asked = plan(["linear-evaluation", "backbones-linear"], SMALL)
-    results, outcome = run_stub(asked)
-    lines = trace.read_text().splitlines()
-    assert not outcome.failed
-    assert sum(line.startswith("pretrain") for line in lines) == 6  # three methods, two seeds
-    assert sum(line.startswith("evaluate") for line in lines) == 4  # the supervised rows score themselves
-    assert all(figure(c, results).status == known.DONE for t in asked.tables for c in t.cells)
-    run_stub(asked)
-    assert trace.read_text().splitlines() == lines
+@pytest.mark.parametrize("name", published.NAMES)
+def test_dry_run_of_every_table(name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    document = dry(capsys, tmp_path, name)
+    assert document.keys() >= KEYS
+    assert document["table"] == name
+    assert document["cells"]
+    for cell in document["cells"]:
+        assert cell.keys() >= {"row", "column", "paper", "paper_std", "done"}
+        assert cell["done"] is (name == "claims" and cell["row_key"] in ("pairs", "balance", "parameters"))
+    for kind in ("pretrain", "evaluate"):
+        ids = [x["id"] for x in document[kind]]
+        assert len(ids) == len(set(ids))
+        assert all(x["command"].startswith("relatum ") for x in document[kind])
+    assert document["seconds_estimate"] > 0 or name == "claims"
+    assert not (tmp_path / "out").exists()
 
 
-def test_the_exact_command_is_recorded_and_the_ledger_s_holds_no_folder_of_this_machine(run_stub: Run) -> None:
-    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
-    results, _ = run_stub(asked)
-    run = asked.runs[0]
-    records = results.records(run)
-    assert records[0]["command"] == f"relatum {' '.join(run.arguments())} --out {results.run_dir(run)} --resume"
-    entry = json.loads((results.out / "ledger" / f"{run.id}.json").read_text())
-    assert entry["commands"][0] == f"relatum {' '.join(run.arguments())} --out runs/{run.id} --resume"
-    assert entry["commands"][1].startswith(f"relatum evaluate linear runs/{run.id} --data cifar10 --split test")
+def test_dry_run_of_backbones_linear(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    document = dry(capsys, tmp_path, "backbones-linear")
+    assert (len(document["cells"]), len(document["pretrain"]), len(document["evaluate"])) == (40, 108, 96)
+    cell = next(c for c in document["cells"] if c["paper"] == 77.51)
+    assert (cell["row"], cell["column"], cell["paper_std"]) == (
+        "Relational Reasoning (ours)",
+        "ResNet-56, CIFAR-10",
+        0.0,
+    )
 
 
-def test_a_failed_run_is_shown_as_failed_does_not_stop_the_others_and_is_tried_again(
-    run_stub: Run, monkeypatch: pytest.MonkeyPatch
+def test_dry_run_of_several_tables_shares_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    document = dry(capsys, tmp_path, "grain", "backbones-grain")
+    assert [t["table"] for t in document["tables"]] == ["grain", "backbones-grain"]
+    apart = sum(len(t["pretrain"]) for t in document["tables"])
+    assert len(document["pretrain"]) < apart
+    assert document["seconds_estimate"] < sum(t["seconds_estimate"] for t in document["tables"])
+
+
+def test_dry_run_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert reproduce(["slimagenet"], dry_run=True, out=tmp_path, ledger=(), probe=False) == 0
+    text = capsys.readouterr().out
+    assert "pretrain: 15, of which done 0" in text
+    assert "on this machine" in text
+
+
+def test_run_render_and_what_is_done(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, trace: Path, stub: tuple[str, ...]
 ) -> None:
-    asked = plan(["linear-evaluation"], SMALL)
-    monkeypatch.setenv("STUB_FAIL", "relational")
-    results, outcome = run_stub(asked)
-    figures = {c.row.key: figure(c, results) for c in asked.tables[0].cells}
-    assert figures["relational"].status == known.FAILED
-    assert figures["relational"].mean is None
-    assert figures["relational"].text == "failed"
-    assert figures["relational"].reason == "error: something went wrong here Do it otherwise."
-    assert figures["random"].status == known.DONE
-    assert len(outcome.failed) == 2
-    monkeypatch.setenv("STUB_FAIL", "nothing")
-    results, outcome = run_stub(asked)
-    assert not outcome.failed
-    assert {figure(c, results).status for c in asked.tables[0].cells} == {known.DONE}
+    out = tmp_path / "out"
+    flags = {**SMALL, "out": out, "command": stub, "views": 4, "epochs": 1, "limit_train": 2000}
+    assert reproduce(["linear-evaluation", "fig-augmentations"], as_json=True, **flags) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [t["table"] for t in document["tables"]] == ["linear-evaluation", "fig-augmentations"]
+    assert {p.name for p in (out / "tables").iterdir()} >= {f"linear-evaluation.{e}" for e in ("md", "csv", "json")}
+    assert {p.name for p in (out / "figures").iterdir()} == {"fig-augmentations.png", "fig-augmentations.svg"}
+    assert "K = 4 (paper: 32); 1 of 200 epochs" in (out / "tables" / "linear-evaluation.md").read_text("utf-8")
+    before = trace.read_text()
+    assert reproduce(["linear-evaluation"], render_only=True, **flags) == 0
+    assert "62.0" not in capsys.readouterr().err
+    assert trace.read_text() == before
+    planned = dry(capsys, tmp_path, "linear-evaluation", **{k: v for k, v in flags.items() if k != "command"})
+    assert all(c["done"] for c in planned["cells"])
+    assert all(r["done"] for r in planned["pretrain"] + planned["evaluate"])
+    assert planned["seconds_estimate"] == 0
+    full = dry(capsys, tmp_path, "linear-evaluation", **{**SMALL, "out": out})
+    assert [c["done"] for c in full["cells"]] == [c["row_key"] == "random" for c in full["cells"]]
 
 
-def test_a_failed_seed_among_others_is_counted_and_explained(run_stub: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1, 2, 3)))
-    monkeypatch.setenv("STUB_FAIL", "3")  # `--seed 3`
-    results, _ = run_stub(asked)
-    found = figure(asked.tables[0].cells[0], results)
-    assert (found.status, found.n, found.of, found.failed) == (known.PARTIAL, 2, 3, 1)
-    assert found.text.endswith("(n = 2 of 3, 1 failed)")
-    assert "something went wrong here" in found.reason
+def test_it_says_how_much_there_is_before_it_starts_and_nothing_when_all_is_done(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    trace: Path,
+    stub: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = {**SMALL, "out": tmp_path / "out", "command": stub}
+    assert reproduce(["linear-evaluation"], **{**flags, "methods": ["relational"]}) == 0
+    capsys.readouterr()
+    flags |= {"methods": ["relational", "supervised", "simclr"]}
+    assert reproduce(["linear-evaluation"], **flags) == 0
+    first = capsys.readouterr().err.splitlines()[0]
+    assert re.fullmatch(r"3 runs, 1 done; 2 evaluations, 1 done; about \S+ \w+ left on this machine .*", first)
+    monkeypatch.setattr("relatum.paper.estimate.rough", lambda *_: pytest.fail("nothing is left to estimate"))
+    assert reproduce(["linear-evaluation"], **flags) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said == [f"tables: {tmp_path / 'out' / 'tables' / 'linear-evaluation'}.md (and .csv, .json)"]
 
 
-def test_a_difference_pairs_its_seeds(results_of: Callable[..., Results]) -> None:
-    asked = plan(["fig-depth"], Request(("cifar10",), methods=("relational",), seeds=(1, 2, 3)))
-    results = results_of(asked, lambda e: 10.0**e.run.seed + 5.0 * (e.run.backbone == "resnet32"))
-    cell = asked.tables[0].cells[0]
-    assert figure(cell, results).mean == pytest.approx(5.0)
-    for evaluation in (cell.evaluations[0], cell.minus[1]):  # seed 1 lacks one side, seed 2 the other
-        (results.run_dir(evaluation.run) / "evaluations" / evaluation.file).unlink()
-    found = figure(cell, results)
-    assert (found.mean, found.n, found.of, found.status) == (pytest.approx(5.0), 1, 3, known.PARTIAL)
-    (results.run_dir(cell.minus[2].run) / "evaluations" / cell.minus[2].file).unlink()
-    assert figure(cell, results).text == "missing"
+def test_ledger_alone_renders_and_counts_as_done(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, trace: Path, stub: tuple[str, ...]
+) -> None:
+    out = tmp_path / "out"
+    own: dict[str, Any] = {"out": out, "ledger": (), "command": stub, "probe": False}
+    assert reproduce(["augmentations"], methods=["relational"], seeds=[1], **own) == 0
+    (out / "ledger").rename(tmp_path / "results")
+    flags: dict[str, Any] = {
+        "methods": ["relational"],
+        "seeds": [1],
+        "out": tmp_path / "new",
+        "ledger": [tmp_path / "results"],
+    }
+    capsys.readouterr()
+    assert all(c["done"] for c in dry(capsys, tmp_path, "augmentations", **flags)["cells"])
+    assert reproduce(["augmentations", "claims"], render_only=True, **flags) == 0
+    assert "Relational Reasoning" in capsys.readouterr().out
+    text = (tmp_path / "new" / "tables" / "augmentations.md").read_text("utf-8")
+    links = re.findall(r"\]\((\S+?\.json)\)", text)
+    assert len(links) == 5
+    assert all((tmp_path / "new" / "tables" / link).exists() for link in links)
 
 
-def test_a_result_of_another_protocol_is_not_the_cell_s_and_is_made_again(run_stub: Run, trace: Path) -> None:
-    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
-    results, _ = run_stub(asked)
-    path = results.run_dir(asked.runs[0]) / "evaluations" / asked.evaluations[0].file
-    document = json.loads(path.read_text())
-    logistic = {**document, "settings": {**document["settings"], "solver": "logistic", "epochs": None}}
-    path.write_text(json.dumps(logistic))
-    assert figure(asked.tables[0].cells[0], results).status == known.MISSING
-    assert results.source(asked.evaluations[0]) is None
-    trace.write_text("")
-    run_stub(asked)
-    assert [line.split()[0] for line in trace.read_text().splitlines()] == ["evaluate"]
-    assert json.loads(path.read_text()) == document
+def test_a_failure_is_told_by_the_exit_code_and_in_the_table(
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    trace: Path,
+    stub: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("STUB_FAIL", "simclr")
+    flags = {**SMALL, "out": tmp_path / "out", "command": stub}
+    assert reproduce(["linear-evaluation"], **flags) == 1
+    captured = capsys.readouterr()
+    assert "| SimCLR | *failed*<br>paper 60.43 ± 0.26 |" in captured.out
+    assert "failed: simclr-cifar10-conv4" in captured.err
+    monkeypatch.delenv("STUB_FAIL")
+    assert reproduce(["linear-evaluation"], **flags) == 0
 
 
-def test_an_unreadable_result_is_missing_and_the_other_seeds_count(run_stub: Run) -> None:
-    asked = plan(["domain-transfer"], Request(("cifar10",), ("conv4",), ("relational",), (1, 2)))
-    broken = asked.evaluations[1]
-    results, _ = run_stub(asked)
-    (results.run_dir(broken.run) / "evaluations" / broken.file).write_text("{half a fi")
-    cell = asked.tables[0].cells[0]
-    partial = figure(cell, results)
-    assert (partial.status, partial.n, partial.of, partial.std) == (known.PARTIAL, 1, 2, None)
-    assert "(n = 1 of 2)" in partial.text
-    assert missing(asked, results) == [(broken.run, [broken])]
+def test_render_of_missing_cells_is_not_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert reproduce(["grain"], render_only=True, out=tmp_path, ledger=()) == 1
+    assert "*missing*" in capsys.readouterr().out
 
 
-def test_a_result_of_other_epochs_is_not_that_result(run_stub: Run) -> None:
-    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
-    results, _ = run_stub(asked)
-    evaluation = asked.evaluations[0]
-    path = results.run_dir(evaluation.run) / "evaluations" / evaluation.file
-    document = json.loads(path.read_text())
-    path.write_text(json.dumps({**document, "settings": {"epochs": 20}}))
-    assert results.result(evaluation) is None
+def test_bad_usage(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="name a table"):
+        reproduce([])
+    with pytest.raises(InputError, match="one of them"):
+        reproduce(["grain"], dry_run=True, render_only=True)
+    with pytest.raises(InputError, match="executor"):
+        reproduce(["grain"], executor="moon")
+    (tmp_path / "a-file").touch()
+    for out in (tmp_path / "a-file", tmp_path / "a-file" / "under"):
+        with pytest.raises(InputError, match="a-file is a file"):
+            reproduce(["grain"], render_only=True, out=out, ledger=())
 
 
-def grid_process(out: Path, jobs: int = 1) -> subprocess.Popen[bytes]:
-    """A grid of two runs in a process of its own, slow enough to be stopped in the middle."""
+def test_nothing_imports_torch() -> None:
     code = (
-        "import sys; from relatum.errors import RelatumError\n"
-        "from relatum.paper.command import reproduce\n"
-        "try:\n"
-        f"    sys.exit(reproduce(['linear-evaluation'], datasets=['cifar10'], backbones=['conv4'],"
-        f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True,"
-        f" probe=False, jobs={jobs}))\n"
-        "except RelatumError as error:\n"
-        "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
+        "import sys, relatum.paper.reproduce, relatum.paper.recipes\n"
+        "from relatum.paper.reproduce import reproduce\n"
+        "reproduce(['claims', 'grain'], dry_run=True, probe=False, ledger=())\n"
+        "sys.exit('torch' in sys.modules)"
     )
-    env = {**os.environ, "STUB_SLEEP": "1.0"}
-    return subprocess.Popen([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def steps(out: Path) -> list[list[int]]:
-    paths = sorted(out.glob("runs/*/metrics.jsonl"), key=lambda p: p.parent.name)
-    return [[json.loads(line)["step"] for line in p.read_text().splitlines()] for p in paths]
+def test_what_cannot_be_meant_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(*names: str, **filters: object) -> None:
+        reproduce(names, out=tmp_path, dry_run=True, probe=False, **{"ledger": (), **filters})  # type: ignore[arg-type]
 
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the command of a killed grid is ended by Linux")
-def test_killed_grid_goes_on_where_it_was_and_nothing_runs_twice(tmp_path: Path, trace: Path) -> None:
-    out = tmp_path / "out"
-    first = grid_process(out)
-    wait_for(lambda: len(steps(out)) == 2 and len(steps(out)[1]) > 3)  # the first run is done, the second is at work
-    first.kill()
-    first.communicate()
-    before = trace.read_text().splitlines()
-    done = {p: p.read_bytes() for p in out.glob("runs/*-s1-*/**/*.json")}
-    again = grid_process(out)
-    printed, _ = again.communicate(timeout=30)
-    assert again.returncode == 0
-    assert json.loads(printed)["complete"] is True
-    assert steps(out) == [list(range(1, 52))] * 2  # no step missing, none made twice
-    new = trace.read_text().splitlines()[len(before) :]
-    assert [line.split()[0] for line in new] == ["pretrain", "evaluate"]
-    assert all("-s2-" in line for line in new)
-    assert done == {p: p.read_bytes() for p in done}
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_reaches_the_command_which_saves(tmp_path: Path, trace: Path, number: int, code: int) -> None:
-    out = tmp_path / "out"
-    process = grid_process(out)
-    wait_for(lambda: bool(steps(out)) and len(steps(out)[0]) > 3)
-    process.send_signal(number)
-    process.communicate(timeout=20)
-    assert process.returncode == code
-    assert len(steps(out)[0]) < 51
-    assert not list(out.glob("runs/*/backbone.safetensors"))
-    record = json.loads(next(out.glob("logs/*.jsonl")).read_text())
-    assert record["returncode"] == 143  # the stub's own exit code after a clean save
-    assert len(trace.read_text().splitlines()) == 1  # nothing was started after the signal
-
-
-def test_runs_side_by_side_share_the_cores_and_a_signal_reaches_all(tmp_path: Path, trace: Path) -> None:
-    out = tmp_path / "out"
-    process = grid_process(out, jobs=2)
-    wait_for(lambda: len(steps(out)) == 2 and all(len(own) > 3 for own in steps(out)))  # both are at work
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
-    assert process.returncode == 143
-    assert all(len(own) < 51 for own in steps(out))
-    again = grid_process(out, jobs=2)
-    again.communicate(timeout=30)
-    assert again.returncode == 0
-    assert steps(out) == [list(range(1, 52))] * 2  # no step missing, none made twice
-    assert len(list(out.glob("ledger/*.json"))) == 2
-    with pytest.raises(InputError, match="--jobs 0"):
-        reproduce(["linear-evaluation"], jobs=0)
-
-
-@pytest.mark.parametrize(("jobs", "threads"), [(1, None), (3, max(1, available_cpus() // 3))])
-def test_jobs_get_their_share_of_the_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int, threads: int | None
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    code = "import os, sys; print('error:', os.environ.get('OMP_NUM_THREADS')); sys.exit(1)"
-    outcome = execute(
-        plan(["linear-evaluation"], SMALL), Results(tmp_path), command=(sys.executable, "-c", code), jobs=jobs
-    )
-    assert set(outcome.failed.values()) == {f"error: {threads}"}
-
-
-def test_one_grid_at_a_time_in_a_folder(tmp_path: Path, trace: Path) -> None:
-    out = tmp_path / "out"
-    process = grid_process(out)
-    try:
-        wait_for(lambda: bool(steps(out)))
-        asked = plan(["linear-evaluation"], SMALL)
-        with pytest.raises(InputError, match=f"another grid .process {process.pid}. is running"):
-            execute(asked, Results(out), command=STUB)
-    finally:
-        process.terminate()
-        process.communicate()
-
-
-def test_interruption_names_what_was_stopped(tmp_path: Path, trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STUB_SLEEP", "1.0")
-    out = tmp_path / "out"
-    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
-    killer = subprocess.Popen(
-        [sys.executable, "-c", f"import os, time; time.sleep(0.6); os.kill({os.getpid()}, {int(signal.SIGTERM)})"]
-    )
-    with pytest.raises(Interrupted, match="stopped during relational-cifar10") as caught:
-        execute(asked, Results(out), command=STUB)
-    killer.wait()
-    assert caught.value.exit_code == 143
-
-
-def test_a_command_that_cannot_start_is_a_failure_not_a_crash(tmp_path: Path) -> None:
-    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
-    results = Results(tmp_path)
-    outcome = execute(asked, results, command=(str(tmp_path / "no-such-program"),))
-    assert "cannot start" in next(iter(outcome.failed.values()))
-    assert figure(asked.tables[0].cells[0], results).status == known.FAILED
+    with pytest.raises(InputError, match=r"--ledger .*nowhere is not a folder"):
+        ask("head", ledger=[tmp_path / "nowhere"])
+    with pytest.raises(InputError, match="2\\*\\*63"):
+        ask("head", seeds=[2**63])
+    with pytest.raises(InputError, match="shapes has no super-categories"):
+        ask("tsne-super", datasets=["shapes"])
+    with pytest.raises(InputError) as caught:  # one filter leaves nothing: that one is named
+        ask("aggregation", datasets=["shapes"], backbones=["conv4"], methods=["relational"], views=2)
+    assert "datasets: cifar10, cifar100" in str(caught.value)
+    assert "backbones" not in str(caught.value)
+    assert "--views" not in str(caught.value)
+    capsys.readouterr()
+    ask("head", datasets=["cifar10", "shapes"], views=2)
+    assert "no cell of head has 'shapes'" in capsys.readouterr().err
+    ask("domain-transfer", datasets=["cifar10"], views=2)
+    ask("domain-transfer", datasets=["cifar10"], methods=["random"])
+    assert capsys.readouterr().err == ""
+    ask("claims")
+    assert "makes no runs" in capsys.readouterr().out

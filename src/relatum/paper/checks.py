@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from relatum.paper import table
+from relatum.paper import published
 from relatum.registry import BACKBONES
 
 RIVALS = ("deepcluster", "rotation", "deepinfomax", "simclr")
@@ -23,7 +23,7 @@ class NotEnough(Exception):
 
 
 def _columns(name: str, kind: str = "mean") -> list[str]:
-    return [c.key for c in table.load(name).columns if c.kind == kind]
+    return [c.key for c in published.load(name).columns if c.kind == kind]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def _grain_fine(s: Source) -> Finding:
 
 
 def _finetune(s: Source) -> Finding:
-    rows = [r for r in table.load("finetune").rows if r.key != "relational"]
+    rows = [r for r in published.load("finetune").rows if r.key != "relational"]
     local = max(s("finetune", r.key, "mean") for r in rows if not r.literature)
     reported = max(s("finetune", r.key, "best") for r in rows if r.literature)
     mean, best = s("finetune", "relational", "mean"), s("finetune", "relational", "best")

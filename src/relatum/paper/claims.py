@@ -12,17 +12,17 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from relatum.paper import table
+from relatum.paper import published
 from relatum.paper.checks import CHECKS, Finding, NotEnough, Source
+from relatum.paper.measured import Results, score
 from relatum.paper.plan import Request, Sheet, plan
-from relatum.paper.results import Results, figure
 
 SUPPORTED, CONTRADICTED, NOT_ENOUGH = "supported", "contradicted", "not enough runs yet"
 
 
 def of_paper() -> Source:
     """The paper's own tables."""
-    return Source(lambda name, row, column: table.load(name).value(row, column).mean)
+    return Source(lambda name, row, column: published.load(name).value(row, column).mean)
 
 
 def of_results(results: Results, request: Request) -> Source:
@@ -37,7 +37,7 @@ def of_results(results: Results, request: Request) -> Source:
     def cells(name: str) -> dict[tuple[str, str], float | None]:
         # Rows of the literature are the paper's word in any case.
         return {
-            (c.row.key, c.column.key): c.paper.mean if c.kind == "literature" else figure(c, results).mean
+            (c.row.key, c.column.key): c.paper.mean if c.kind == "literature" else score(c, results).mean
             for c in sheet(name).cells
         }
 
@@ -48,7 +48,7 @@ def of_results(results: Results, request: Request) -> Source:
 
 def document(results: Results, request: Request) -> dict[str, Any]:
     """The `claims` table as plain data: every sentence with its verdict on our runs and on the paper's tables."""
-    raw = table.read_toml("claims")
+    raw = published.read_toml("claims")
     ours, paper = of_results(results, request), of_paper()
     rows = []
     for claim in raw["claims"]:

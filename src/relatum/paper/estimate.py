@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from relatum import registry
-from relatum.paper.grid import Evaluation, Run
+from relatum.paper.grid import Evaluation, Pretraining
 from relatum.system.files import write_json
 
 Cost = Callable[[str, int], float]  # (backbone, side) -> seconds of one view, forward and backward
@@ -106,7 +106,7 @@ def _measure(backbone: str, side: int) -> float:
     return min(times[1:]) / count
 
 
-def run_seconds(run: Run, cost: Cost) -> float:
+def run_seconds(run: Pretraining, cost: Cost) -> float:
     """Seconds of one pretraining."""
     if not registry.METHODS[run.method].trains:
         return _START
@@ -140,7 +140,7 @@ def evaluation_seconds(evaluation: Evaluation, cost: Cost) -> float:
     return _START + test * view / 3 + (120.0 if evaluation.protocol == "tsne" else 10.0)
 
 
-def total(runs: Iterable[Run], evaluations: Iterable[Evaluation], cost: Cost) -> float:
+def total(runs: Iterable[Pretraining], evaluations: Iterable[Evaluation], cost: Cost) -> float:
     """Seconds of runs and evaluations, one after another."""
     return sum(run_seconds(r, cost) for r in runs) + sum(evaluation_seconds(e, cost) for e in evaluations)
 

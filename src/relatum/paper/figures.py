@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from relatum.paper.measured import NOTHING, Results, Score, score
 from relatum.paper.plan import Cell, Planned, Sheet
-from relatum.paper.results import NOTHING, Figure, Results, figure
-from relatum.paper.table import Row
+from relatum.paper.published import Row
 
 STYLE = {  # method -> colour (Okabe & Ito 2008), marker
     "relational": ("#D55E00", "o"),
@@ -40,16 +40,16 @@ def draw(planned: Planned, results: Results, folder: str | Path) -> list[Path]:
         results: where our figures come from.
         folder: where `NAME.png` and `NAME.svg` go.
     """
-    from relatum.paper import pictures
+    from relatum.paper import qualitative
 
     drawers: Mapping[str, Draw] = {
         "fig-depth": _depth,
         "fig-augmentations": _augmentations,
         "fig-semi-supervised": _semi_supervised,
-        "retrieval-errors": pictures.retrieval_errors,
-        "retrieval": pictures.retrieval,
-        "tsne": pictures.tsne,
-        "tsne-super": pictures.tsne_super,
+        "retrieval-errors": qualitative.retrieval_errors,
+        "retrieval": qualitative.retrieval,
+        "tsne": qualitative.tsne,
+        "tsne-super": qualitative.tsne_super,
     }
     if planned.name not in drawers:
         return []
@@ -81,9 +81,9 @@ def draw(planned: Planned, results: Results, folder: str | Path) -> list[Path]:
 # -------------------------------------------------------------------------------------------------------------- helpers
 
 
-def figures_of(sheet: Sheet, results: Results) -> dict[tuple[str, str], tuple[Cell, Figure]]:
+def figures_of(sheet: Sheet, results: Results) -> dict[tuple[str, str], tuple[Cell, Score]]:
     """Cells and our figures by the keys of row and column."""
-    return {(c.row.key, c.column.key): (c, figure(c, results)) for c in sheet.cells}
+    return {(c.row.key, c.column.key): (c, score(c, results)) for c in sheet.cells}
 
 
 def tidy(axes: Any) -> None:
@@ -178,7 +178,7 @@ def _line(axes: Any, x: Sequence[float], y: Sequence[float], style: tuple[str, s
 
 
 def _series(
-    sheet: Sheet, found: Mapping[tuple[str, str], tuple[Cell, Figure]], row: str, *, base: bool
+    sheet: Sheet, found: Mapping[tuple[str, str], tuple[Cell, Score]], row: str, *, base: bool
 ) -> tuple[list[tuple[int, float, float]], list[tuple[int, float]]]:
     """Ours as (position, value, std) and the paper's as (position, value); from the first column's value if `base`.
 
@@ -223,7 +223,7 @@ def _lines(axes: Any, sheet: Sheet, results: Results, *, base: bool) -> bool:
 
 
 def _lacking(
-    sheet: Sheet, found: Mapping[tuple[str, str], tuple[Cell, Figure]], row: Row, *, base: bool
+    sheet: Sheet, found: Mapping[tuple[str, str], tuple[Cell, Score]], row: Row, *, base: bool
 ) -> Iterator[str]:
     """In words, where a row has no point: `RotationNet: failed at K = 8`."""
     own = {c.title: found[row.key, c.key][1] for c in sheet.columns if (row.key, c.key) in found}

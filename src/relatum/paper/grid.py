@@ -1,4 +1,4 @@
-"""The grid behind the tables: a `Run` is one pretraining, an `Evaluation` is one figure read off it.
+"""The grid behind the tables: a `Pretraining` is one pretraining, an `Evaluation` is one figure read off it.
 
 Both are plain values with a stable, readable id, so two cells that need the same pretraining name the same run and it
 is made once. A condition (the keys a table's row and column give) becomes evaluations in `evaluations`; the schedules
@@ -52,7 +52,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Run:
+class Pretraining:
     """One pretraining: everything that decides its weights.
 
     Attributes:
@@ -132,7 +132,7 @@ class Evaluation:
         limit_train: labelled images that the protocol learns from, or None for all.
     """
 
-    run: Run
+    run: Pretraining
     protocol: str
     dataset: str
     split: str = "test"
@@ -188,20 +188,20 @@ def same_images(a: str, b: str) -> bool:
     return a.removesuffix("-20") == b.removesuffix("-20")
 
 
-def run_of(condition: Mapping[str, Any], seed: int, scale: Scale) -> Run:
+def run_of(condition: Mapping[str, Any], seed: int, scale: Scale) -> Pretraining:
     """The pretraining that a condition asks for."""
     method, data, backbone = condition["method"], condition["pretrain"], condition["backbone"]
     supervised = method == "supervised"
     if method == "random" or (supervised and condition["protocol"] == "finetune"):
         # Supervised on STL-10 is the finetune schedule and chain from scratch: finetuning of random weights.
-        return Run("random", RANDOM_DATA, backbone, views=1, epochs=0, batch_size=1, seed=seed)
+        return Pretraining("random", RANDOM_DATA, backbone, views=1, epochs=0, batch_size=1, seed=seed)
     if supervised and same_images(data, condition["dataset"]):
         data = condition["dataset"]  # coarse labels: trained on them
     paper = _paper_recipe(method, data, backbone)
     views = condition.get("views", paper.views.number)
     if scale.views is not None and method == "relational" and "views" not in condition:
         views = scale.views  # where the table studies K (its condition names it), K is not ours to change
-    return Run(
+    return Pretraining(
         method=method,
         data=data,
         backbone=backbone,

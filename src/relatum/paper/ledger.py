@@ -19,7 +19,7 @@ from typing import Any
 
 from relatum import config
 from relatum.errors import InputError
-from relatum.paper.grid import Evaluation, Run
+from relatum.paper.grid import Evaluation, Pretraining
 from relatum.system.files import write_json, write_text
 
 CURVE_POINTS = 200
@@ -123,7 +123,7 @@ class Entry:
         except InputError:
             return None
 
-    def matches(self, run: Run) -> bool:
+    def matches(self, run: Pretraining) -> bool:
         """Whether this entry is of that run: all that decides the weights agrees."""
         ours, wanted = self.decisive, _planned(run)
         if ours is None:
@@ -143,7 +143,7 @@ def _decisive(recipe: config.Recipe) -> dict[str, Any]:
 
 
 @cache
-def _planned(run: Run) -> dict[str, Any]:
+def _planned(run: Pretraining) -> dict[str, Any]:
     return _decisive(run.recipe())
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relatum.errors import InputError, unknown
-from relatum.paper import grid, table
-from relatum.paper.grid import SEEDS, Evaluation, Run, Scale
+from relatum.paper import grid, published
+from relatum.paper.grid import SEEDS, Evaluation, Pretraining, Scale
+from relatum.paper.published import Column, Row, Table, Value
 from relatum.paper.substitutes import captioned, named, renamed, substitutes
-from relatum.paper.table import Column, Row, Table, Value
 from relatum.registry import BACKBONES, DATASETS, METHODS
 
 _SUPER = {"cifar10", "cifar100", "stl10"}  # datasets with vehicles and animals, or with coarse classes
@@ -145,7 +145,7 @@ class Planned:
         return frozenset(e for c in self.cells if c.kind == "picture" for e in c.evaluations)
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[Pretraining, ...]:
         """Every pretraining behind its cells, once each."""
         return tuple(dict.fromkeys(e.run for e in self.evaluations))
 
@@ -168,7 +168,7 @@ class Plan:
         return frozenset[Evaluation]().union(*(t.pictures for t in self.tables))
 
     @property
-    def runs(self) -> tuple[Run, ...]:
+    def runs(self) -> tuple[Pretraining, ...]:
         """Every pretraining, once each."""
         return tuple(dict.fromkeys(e.run for e in self.evaluations))
 
@@ -191,7 +191,7 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
     request = request or Request()
     planned = []
     for name in dict.fromkeys(names):
-        known = table.load(name)
+        known = published.load(name)
         sheets = () if name == "claims" else tuple(_sheet(part, request) for part in _fitting(name, request))
         sheets = tuple(s for s in sheets if s.cells)
         if not sheets and name != "claims":
@@ -204,7 +204,7 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
 
 def _fitting(name: str, request: Request) -> list[Table]:
     """The tables behind a name that need the fewest substitutes: what one of them has is not put into another."""
-    parts = table.parts(name)
+    parts = published.parts(name)
     counts = [len(substitutes(part, request.datasets, request.backbones)) for part in parts]
     return [part for part, count in zip(parts, counts, strict=True) if count == min(counts)]
 
@@ -319,7 +319,7 @@ def _keeps_any(name: str, request: Request) -> bool:
 def _nothing(name: str, request: Request) -> InputError:
     """An error for filters that leave nothing, with what the table has."""
     has: dict[str, set[str]] = {"datasets": set(), "backbones": set(), "methods": set()}
-    for part in table.parts(name):
+    for part in published.parts(name):
         has["datasets"] |= named(part, "pretrain")
         has["backbones"] |= named(part, "backbone")
         has["methods"] |= {str({**part.condition, **r.condition}.get("method")) for r in part.rows if not r.literature}

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from relatum.paper import table
-from relatum.paper.grid import SEEDS, Run
+from relatum.paper import published
+from relatum.paper.grid import SEEDS, Pretraining
 from relatum.paper.plan import Request, plan
 from relatum.system.files import write_text
 
@@ -24,11 +24,11 @@ _LEFT_OUT = ("split", "side", "mean", "std", "pad", "strict", "images", "fingerp
 _SCHEDULED = ("stl10", "tiny-imagenet", "slimagenet")  # datasets with a K or a number of epochs of their own
 
 
-def families() -> Iterator[tuple[str, list[Run], list[str]]]:
+def families() -> Iterator[tuple[str, list[Pretraining], list[str]]]:
     """Every family's name, its runs (the first stands in the file) and the tables that it serves; seed 1 for all."""
-    runs: dict[str, list[Run]] = {}
+    runs: dict[str, list[Pretraining]] = {}
     tables: dict[str, list[str]] = {}
-    for name in table.TABLES:
+    for name in published.TABLES:
         if name == "claims":
             continue
         for run in plan([name], Request(seeds=SEEDS[:1])).runs:
@@ -40,7 +40,7 @@ def families() -> Iterator[tuple[str, list[Run], list[str]]]:
         yield name, members, list(dict.fromkeys(tables[name]))
 
 
-def family(run: Run) -> str:
+def family(run: Pretraining) -> str:
     """The family of a run: its method, and what sets its schedule, split or labels apart."""
     parts = [run.method]
     parts += [run.data] * (run.data in _SCHEDULED)
@@ -51,7 +51,7 @@ def family(run: Run) -> str:
     return "-".join(parts)
 
 
-def _flags(members: Sequence[Run]) -> Iterator[str]:
+def _flags(members: Sequence[Pretraining]) -> Iterator[str]:
     """The flags that give the other members of a family, with their values."""
     values: dict[str, list[Any]] = {
         "DATA": sorted({r.data for r in members}),
@@ -68,7 +68,7 @@ def _flags(members: Sequence[Run]) -> Iterator[str]:
             yield f"{flag}{'' if flag.endswith('=') else ' '}{words}"
 
 
-def to_toml(name: str, members: Sequence[Run], tables: Sequence[str]) -> str:
+def to_toml(name: str, members: Sequence[Pretraining], tables: Sequence[str]) -> str:
     """A recipe file: the tables it serves, how to run it and its family, and every key that decides the weights."""
     import tomli_w
 

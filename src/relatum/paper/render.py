@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from relatum.paper import results as known
+from relatum.paper import measured
+from relatum.paper.measured import Results, Score, score
 from relatum.paper.plan import Cell, Planned, Sheet
-from relatum.paper.results import Figure, Results, figure
 
 STD_NOTE = (
     "± is the sample standard deviation over seeds (division by n − 1). The paper does not say which it used; in its "
@@ -43,7 +43,7 @@ def document(planned: Planned, results: Results) -> dict[str, Any]:
         "title": "; ".join(dict.fromkeys(s["title"] for s in sheets)),
         "where": planned.table.where,
         "caption": planned.caption,
-        "complete": all(s in (known.DONE, known.NOTHING) for s in statuses),
+        "complete": all(s in (measured.DONE, measured.NOTHING) for s in statuses),
         "sheets": sheets,
         "notes": _notes(sheets),
     }
@@ -57,7 +57,7 @@ def _notes(sheets: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
-    figures = {id(cell): figure(cell, results) for cell in sheet.cells}
+    figures = {id(cell): score(cell, results) for cell in sheet.cells}
     cells = []
     for cell in sheet.cells:
         ours, paper = figures[id(cell)], cell.paper
@@ -108,7 +108,7 @@ def _is_best(cell: Cell, sheet: Sheet, values: Mapping[int, float | None]) -> bo
     return len(column) > 1 and all(round(mine, 2) >= round(values[id(c)] or 0.0, 2) for c in column)
 
 
-def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Figure]) -> dict[str, Any] | None:
+def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Score]) -> dict[str, Any] | None:
     """How far ours and the paper's order the methods of a column alike; bounds take no part, as in "best"."""
     both = []
     for cell in sheet.cells:
@@ -191,7 +191,7 @@ def to_markdown(rendered: Mapping[str, Any], folder: Path | None = None) -> str:
 def _note_of_states(sheet: Mapping[str, Any]) -> str:
     counts = {
         s: sum(c["status"] == s for c in sheet["cells"])
-        for s in (known.DONE, known.PARTIAL, known.FAILED, known.MISSING)
+        for s in (measured.DONE, measured.PARTIAL, measured.FAILED, measured.MISSING)
     }
     words = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
     return f"Cells: {words}." if words else ""

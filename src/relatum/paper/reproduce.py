@@ -1,252 +1,277 @@
-"""Run what is missing of a plan: every run and evaluation is a process of the published command.
+"""`relatum reproduce`: plan, run what is missing, render. The command line calls `reproduce` with its flags.
 
-One grid at a time per folder: the lock is a file that the running command inherits, so it stays taken for as long as
-either of the two lives; a command whose grid was killed is told to save and end, and the next grid waits for that. A
-failed command does not stop the others. Interrupting the grid interrupts its command, which saves; the same grid goes
-on later.
+Tables go to `OUT/tables/NAME.{md,csv,json}` and figures to `OUT/figures/NAME.{png,svg}`; run folders are in
+`OUT/runs`, what became of every command in `OUT/logs`, and the ledger entry of every finished run in `OUT/ledger`.
 """
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
-import shlex
 import sys
-import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from relatum.errors import Interrupted
-from relatum.kernels.threads import available_cpus
-from relatum.paper import executors, ledger
-from relatum.paper.grid import Evaluation, Run
-from relatum.paper.plan import Plan
-from relatum.paper.processes import Child, Say, lock, signals_to
-from relatum.paper.results import Results
+from relatum.errors import InputError
+from relatum.paper import claims, estimate, executors, figures, published, render, scheduler
+from relatum.paper.grid import Evaluation, Pretraining, Scale
+from relatum.paper.measured import DONE, Results, score
+from relatum.paper.plan import Plan, Planned, Request, plan
+from relatum.system.files import write_json, write_text
 
-
-@dataclass
-class Outcome:
-    """What `execute` did: ids of what ran, and of what failed with the reason."""
-
-    ran: list[str] = field(default_factory=list)
-    failed: dict[str, str] = field(default_factory=dict)
+_KINDS = {"pretrain": "runs", "evaluate": "evaluations"}
 
 
-def execute(
-    plan: Plan,
-    results: Results,
+def reproduce(
+    tables: Sequence[str],
     *,
-    command: Sequence[str] = (sys.executable, "-m", "relatum"),
+    datasets: Sequence[str] = (),
+    backbones: Sequence[str] = (),
+    methods: Sequence[str] = (),
+    seeds: Sequence[int] = (),
+    views: int | None = None,
+    epochs: int | None = None,
+    limit_train: int | None = None,
+    out: str | Path = "reproduce",
+    ledger: Sequence[str | Path] = ("results",),
     root: str | None = None,
+    dry_run: bool = False,
+    render_only: bool = False,
     executor: str = "local",
     jobs: int = 1,
-    say: Say = lambda line: None,
-) -> Outcome:
-    """Run what a plan still misses.
+    probe: bool = True,
+    as_json: bool = False,
+    command: Sequence[str] = (sys.executable, "-m", "relatum"),
+) -> int:
+    """Reproduce tables and figures of the paper; gives the exit code.
 
     Args:
-        plan: from `plan.plan`.
-        results: what is there; its folder is written to.
+        tables: names of `relatum list tables`.
+        datasets: keep cells pretrained on these; see `plan` for tables with a single dataset.
+        backbones: keep cells with these.
+        methods: keep rows of these.
+        seeds: average over these; 1, 2 and 3 by default.
+        views: K of relational reasoning; in the study of K, the largest K.
+        epochs: of pretraining and, if fewer than its own, of finetuning.
+        limit_train: number of images to pretrain on.
+        out: folder of runs, tables and figures; results in it are used again.
+        ledger: folders of ledger entries whose results count as done.
+        root: data root handed to the commands.
+        dry_run: only plan.
+        render_only: only render what is there.
+        executor: `local` makes runs in processes of this machine; `ray` as tasks of a ray cluster.
+        jobs: runs side by side on this machine, each with its share of the cores.
+        probe: measure the cost of a view for the estimate; a rough model otherwise.
+        as_json: print one JSON document instead of text.
         command: the words that start relatum.
-        root: data root handed to every command.
-        executor: `local` makes runs in processes of this machine, `ray` as tasks.
-        jobs: runs side by side; each gets its share of the cores.
-        say: takes one line per command for people.
     """
-    outcome, todo, pictures = Outcome(), missing(plan, results), plan.pictures
-    if executor == "ray":  # tasks have a working folder of their own
-        results = Results(results.out.absolute(), [folder.absolute() for folder in results.ledgers])
-        root = None if root is None else str(Path(root).absolute())
-    works = [
-        _Work(results, run, tuple(own), pictures & set(own), (*command,), root, f"[{number}/{len(todo)}]")
-        for number, (run, own) in enumerate(todo, 1)
-    ]
-    with lock(results.out, say) as held:
-        if executor == "ray":
-            _on_ray(works, outcome, say)
-            return outcome
-        threads = max(1, available_cpus() // jobs) if jobs > 1 else None
-        children = [Child(held, threads) for _ in range(max(1, min(jobs, len(works))))]
-        with signals_to(children):
-            _side_by_side(works, children, outcome, say)
-    return outcome
+    if not tables:
+        raise InputError(f"name a table or figure to reproduce: {', '.join(published.NAMES)}.")
+    if dry_run and render_only:
+        raise InputError("--dry-run only plans and --render only renders: give one of them.")
+    executors.check(executor)
+    if jobs < 1 or (jobs > 1 and executor != "local"):
+        raise InputError(f"--jobs {jobs}: give the number of runs side by side, 1 or more; ray has its own.")
+    for folder in (Path(out), *Path(out).parents):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
+    for folder in map(Path, ledger):
+        if not folder.is_dir() and str(folder) != "results":  # the default need not be there
+            raise InputError(f"--ledger {folder} is not a folder.")
+    scale = Scale(views, epochs, limit_train)
+    asked = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
+    for name in asked.unused:
+        _say(f"note: no cell of {', '.join(tables)} has '{name}'; it is left out.")
+    results = Results(out, ledger)
+    cost = estimate.Measured() if probe else estimate.rough
+    if dry_run:
+        document = dry_document(asked, results, cost)
+        print(json.dumps(document, indent=2, ensure_ascii=False) if as_json else _dry_words(asked, document))
+        return 0
+    failed: dict[str, str] = {}
+    if not render_only:
+        _announce(asked, results, cost)
+        failed = scheduler.execute(
+            asked, results, command=command, root=root, executor=executor, jobs=jobs, say=_say
+        ).failed
+    try:
+        rendered = write(asked, results, Path(out))
+    except OSError as error:
+        raise InputError(f"cannot write tables to {out}: {error.strerror}.") from None
+    if as_json:
+        print(json.dumps(rendered[0] if len(rendered) == 1 else {"tables": rendered}, indent=2, ensure_ascii=False))
+    else:
+        print("\n".join(render.to_markdown(r) for r in rendered))
+        _say(f"tables: {', '.join(str(Path(out) / 'tables' / name) + '.md' for name in tables)} (and .csv, .json)")
+        if drawn := [path for r in rendered for path in r["figures"] if path.endswith(".png")]:
+            _say(f"pictures: {', '.join(drawn)} (and .svg)")
+    for what, why in failed.items():
+        _say(f"failed: {what}: {why}")
+    return 0 if not failed and all(_ended_well(r) for r in rendered) else 1
 
 
-def _side_by_side(works: Sequence[_Work], children: Sequence[Child], outcome: Outcome, say: Say) -> None:
-    """Every child takes the next run when it has made one; a run and its evaluations stay in order."""
-    waiting = iter(works)  # next() is atomic
-
-    def take(child: Child) -> None:
-        for work in waiting:
-            work.do(child, outcome, say)
-
-    if len(children) == 1:
-        take(children[0])
-        return
-    with ThreadPoolExecutor(len(children)) as pool:
-        ends = [pool.submit(take, child) for child in children]
-    for end in ends:
-        end.result()
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
-def _on_ray(works: Sequence[_Work], outcome: Outcome, say: Say) -> None:
-    """Every run with its evaluations as one task; what they say and what became of them is told as they end."""
-    jobs = {work.run.id: functools.partial(_apart, work) for work in works}
-    with executors.stopping(), contextlib.closing(executors.on_ray(jobs)) as ends:
-        for name, ended in ends:
-            if isinstance(ended, str):  # the task itself broke down: no command could record why
-                outcome.failed[name] = ended
-                say(f"{name}: failed, {ended}")
-                continue
-            lines, made = ended
-            for line in lines:
-                say(line)
-            outcome.ran += made.ran
-            outcome.failed |= made.failed
+def _ended_well(rendered: dict[str, Any]) -> bool:
+    """Claims that lack runs are no failure: the table says so, and has nothing to run itself."""
+    return rendered["table"] == "claims" or bool(rendered["complete"])
 
 
-def _apart(work: _Work) -> tuple[list[str], Outcome]:
-    """One run in a process of its own; the grid that waits for it holds the lock."""
-    lines: list[str] = []
-    outcome = Outcome()
-    child = Child(None)
-    with signals_to([child]):
-        work.do(child, outcome, lines.append)
-    return lines, outcome
+# ------------------------------------------------------------------------------------------------------------- planning
 
 
-def missing(plan: Plan, results: Results) -> list[tuple[Run, list[Evaluation]]]:
-    """Runs that still have something to do, each with its evaluations that have no result or lack their picture."""
-    wanted: dict[Run, list[Evaluation]] = {}
-    pictures = plan.pictures
-    for evaluation in plan.evaluations:
-        if not results.ready(evaluation, picture=evaluation in pictures):
-            wanted.setdefault(evaluation.run, []).append(evaluation)
-    return list(wanted.items())
+def dry_document(asked: Plan, results: Results, cost: estimate.Cost) -> dict[str, Any]:
+    """The plan as data: one table's document, or for several a list of them and the union of their runs."""
+    documents = [_dry_table(t, asked.request, results, cost) for t in asked.tables]
+    if len(documents) == 1:
+        return documents[0]
+    return {"tables": documents, **_work(asked, results, cost)}
 
 
-@dataclass(frozen=True)
-class _Work:
-    """One run of a plan and what it misses: all that is needed to make it, in whatever process."""
+def _dry_table(planned: Planned, request: Request, results: Results, cost: estimate.Cost) -> dict[str, Any]:
+    if planned.name == "claims":
+        cells = _claim_cells(results, request)
+    else:
+        cells = [
+            {
+                "row": c.row.title,
+                "column": c.column.name,
+                "paper": c.paper.mean,
+                "paper_std": c.paper.std,
+                "done": score(c, results).status == DONE,
+                "kind": c.kind,
+                "row_key": c.row.key,
+                "column_key": c.column.key,
+                "table": c.table,
+                "evaluations": [e.id for e in (*c.evaluations, *c.minus)],
+            }
+            for c in planned.cells
+        ]
+    title = "; ".join(dict.fromkeys(s.title for s in planned.sheets)) or planned.table.title
+    work = _work(planned, results, cost)
+    seconds = work.pop("seconds_estimate")
+    return {"table": planned.name, "title": title, **work, "cells": cells, "seconds_estimate": seconds}
 
-    results: Results
-    run: Run
-    evaluations: tuple[Evaluation, ...]
-    pictures: frozenset[Evaluation]
-    command: tuple[str, ...]
-    root: str | None
-    label: str
 
-    def do(self, child: Child, outcome: Outcome, say: Say) -> None:
-        """Train, evaluate, and write the ledger's entry."""
-        job = _Job(self.results, self.run, child, self.command, self.root, outcome, say, self.label)
-        if job.train(scored=any(e.protocol == "classifier" for e in self.evaluations)):
-            for evaluation in self.evaluations:
-                job.evaluate(evaluation, picture=evaluation in self.pictures)
-        job.enter_in_ledger()
-
-
-@dataclass
-class _Job:
-    """One run and its evaluations."""
-
-    results: Results
-    run: Run
-    child: Child
-    command: tuple[str, ...]
-    root: str | None
-    outcome: Outcome
-    say: Say
-    label: str
-
-    def train(self, *, scored: bool) -> bool:
-        """Make sure that the run's folder holds finished weights, and its own score where that is asked for."""
-        folder = self.results.run_dir(self.run)
-        if self.results.trained(self.run) and not scored:
-            return True
-        for entry in self.results.entries_of(self.run):
-            if ledger.restore(entry, folder):
-                self.say(f"{self.label} {self.run.id}: weights from the ledger ({entry.path.name})")
-                return True
-        words = [*self.run.arguments(), "--out", str(folder), "--resume"]
-        return self._do(self.run.id, words, lambda: self.results.trained(self.run))
-
-    def evaluate(self, evaluation: Evaluation, *, picture: bool) -> None:
-        """Make one result file, and what a picture is drawn from."""
-        if self.results.ready(evaluation, picture=picture):
-            return
-        if evaluation.protocol == "classifier":  # training should have written it
-            self._failed(evaluation.id, [], 1, f"training wrote no {evaluation.file}")
-            return
-        words = evaluation.arguments(str(self.results.run_dir(self.run)))
-        self._do(evaluation.id, words, lambda: self.results.ready(evaluation, picture=picture))
-
-    def enter_in_ledger(self) -> None:
-        """Write the run's ledger entry, renewed after every visit."""
-        if not self.results.trained(self.run) or not (self.results.run_dir(self.run) / "recipe.toml").exists():
-            return
-        records = [row for row in self.results.records(self.run) if row.get("returncode") == 0 and row.get("command")]
-        commands = list(dict.fromkeys(self._published(str(row["command"])) for row in records))
-        entry = ledger.collect(self.results.run_dir(self.run), commands)
-        spent = [row["seconds"] for row in self.results.records(self.run) if row.get("what") == self.run.id]
-        if entry["seconds"] is None and spent:
-            entry["seconds"] = round(sum(spent), 1)
-        if not spent or self.run.method == "random":  # the weights came from the ledger, or of a seed
-            for kept in self.results.entries_of(self.run):
-                entry = {**ledger.merge(kept.document, entry), "id": self.run.id}
-        path = ledger.write(self.results.out / "ledger", entry)
-        if self.run.method != "random":  # a seed makes those again
-            ledger.keep_weights(self.results.run_dir(self.run), path)
-
-    def _published(self, command: str) -> str:
-        """A command as anyone can give it: without this machine's folders."""
-        words = shlex.split(command)
-        if "--root" in words:
-            place = words.index("--root")
-            del words[place : place + 2]
-        return shlex.join(w.replace(str(self.results.run_dir(self.run)), f"runs/{self.run.id}") for w in words)
-
-    def _do(self, what: str, words: list[str], there: Callable[[], bool]) -> bool:
-        """Run one command, record it, and judge it by its exit code and by what it left."""
-        words = [*words, *(["--root", self.root] if self.root else [])]
-        log = self.results.log(self.run).with_suffix(".txt")
-        self.say(f"{self.label} {what} (output: {log})")
-        started = time.monotonic()
-        code, error = self.child.run([*self.command, *words], log)
-        seconds = time.monotonic() - started
-        if code == 0 and not there():
-            code, error = 1, "the command ended well but left no result"
-        self._record(what, words, code, error, seconds)
-        if self.child.stopped is not None:
-            number = self.child.stopped
-            raise Interrupted(number, f"stopped during {what}; the same command goes on from here.")
-        if code != 0:
-            self._failed(what, words, code, error)
-            return False
-        self.outcome.ran.append(what)
-        self.say(f"{self.label} {what}: done in {seconds:.1f} s")
-        return True
-
-    def _record(self, what: str, words: Sequence[str], code: int, error: str, seconds: float) -> None:
-        row = {
-            "what": what,
-            "command": shlex.join(["relatum", *words]),
-            "returncode": code,
-            "seconds": round(seconds, 2),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+def _claim_cells(results: Results, request: Request) -> list[dict[str, Any]]:
+    rows = claims.document(results, request)["claims"]
+    return [
+        {
+            "row": c["sentence"],
+            "column": "verdict",
+            "paper": c.get("figure"),
+            "paper_std": None,
+            "done": c["ours"]["verdict"] != claims.NOT_ENOUGH,
+            "kind": "claim",
+            "row_key": c["key"],
         }
-        row |= {"error": error} if code else {}
-        path = self.results.log(self.run)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+        for c in rows
+    ]
 
-    def _failed(self, what: str, words: Sequence[str], code: int, error: str) -> None:
-        if not words:
-            self._record(what, words, code, error, 0.0)
-        self.outcome.failed[what] = error or f"exit code {code}"
-        self.say(f"{self.label} {what}: failed (exit code {code}) {error}".rstrip())
+
+def _work(asked: Plan | Planned, results: Results, cost: estimate.Cost) -> dict[str, Any]:
+    """Runs and evaluations with what is done, and the seconds of what is left."""
+    runs, evaluations, pictures = asked.runs, asked.evaluations, asked.pictures
+    have = {e: results.ready(e, picture=e in pictures) for e in evaluations}
+    needed = {e.run for e, there in have.items() if not there}
+    left = [r for r in runs if r in needed and not results.trained(r) and not _weights_kept(r, results)]
+    probes = [e for e in evaluations if e.protocol != "classifier"]  # a supervised run scores itself
+    seconds = estimate.total(left, [e for e in probes if not have[e]], cost)
+    return {
+        "pretrain": [_run(r, results) for r in runs],
+        "evaluate": [_evaluation(e, results, done=have[e]) for e in probes],
+        "seconds_estimate": round(seconds, 1),
+    }
+
+
+def _announce(asked: Plan, results: Results, cost: estimate.Cost) -> None:
+    """Before anything starts: how much there is, how much of it is done, and about how long the rest will take."""
+    if not scheduler.missing(asked, results):
+        return
+    work = _work(asked, results, cost)
+    counts = [f"{len(work[k])} {name}, {sum(x['done'] for x in work[k])} done" for k, name in _KINDS.items()]
+    _say(f"{'; '.join(counts)}; about {estimate.words(work['seconds_estimate'])} left on this machine (an estimate)")
+
+
+def _weights_kept(run: Pretraining, results: Results) -> bool:
+    return any(entry.backbone is not None for entry in results.entries_of(run))
+
+
+def _run(run: Pretraining, results: Results) -> dict[str, Any]:
+    words = " ".join(["relatum", *run.arguments(), "--out", str(results.run_dir(run)), "--resume"])
+    return {
+        "id": run.id,
+        "method": run.method,
+        "data": run.data,
+        "backbone": run.backbone,
+        "preset": run.preset,
+        "views": run.views,
+        "epochs": run.epochs,
+        "batch_size": run.batch_size,
+        "seed": run.seed,
+        "labels": run.labels,
+        "val_fraction": run.val_fraction,
+        "limit_train": run.limit_train,
+        "set": dict(run.set),
+        "done": results.done(run),
+        "command": words,
+    }
+
+
+def _evaluation(evaluation: Evaluation, results: Results, *, done: bool) -> dict[str, Any]:
+    words = " ".join(["relatum", *evaluation.arguments(str(results.run_dir(evaluation.run)))])
+    return {
+        "id": evaluation.id,
+        "run": evaluation.run.id,
+        "protocol": evaluation.protocol,
+        "dataset": evaluation.dataset,
+        "split": evaluation.split,
+        "tag": evaluation.tag,
+        "epochs": evaluation.epochs,
+        "seed": evaluation.run.seed,
+        "done": done,
+        "command": words,
+    }
+
+
+def _dry_words(asked: Plan, document: dict[str, Any]) -> str:
+    documents = document.get("tables", [document])
+    lines = []
+    for d in documents:
+        done = sum(c["done"] for c in d["cells"])
+        lines.append(d["title"])
+        if d["table"] == "claims":
+            lines.append(
+                f"  {len(d['cells'])} claims, {done} of which can be judged; it makes no runs: reproduce the tables."
+            )
+            continue
+        for key in ("pretrain", "evaluate"):
+            lines.append(f"  {key}: {len(d[key])}, of which done {sum(x['done'] for x in d[key])}")
+        lines.append(f"  cells: {len(d['cells'])}, of which done {done}")
+        lines.append(f"  left: about {estimate.words(d['seconds_estimate'])} on this machine")
+    if len(documents) > 1:
+        runs, seconds = len(document["pretrain"]), document["seconds_estimate"]
+        lines.append(f"in all: {runs} runs, shared ones once; about {estimate.words(seconds)} left on this machine")
+    return "\n".join(lines)
+
+
+# ------------------------------------------------------------------------------------------------------------ rendering
+
+
+def write(asked: Plan, results: Results, out: Path) -> list[dict[str, Any]]:
+    """Render every table and figure of a plan into `out`; gives their documents."""
+    rendered = []
+    for planned in asked.tables:
+        if planned.name == "claims":
+            document = claims.document(results, asked.request)
+        else:
+            document = render.document(planned, results)
+        document["figures"] = [str(p) for p in figures.draw(planned, results, out / "figures")]
+        base = out / "tables" / planned.name
+        write_json(base.with_suffix(".json"), document)
+        write_text(base.with_suffix(".md"), render.to_markdown(document, base.parent))
+        write_text(base.with_suffix(".csv"), render.to_csv(document))
+        rendered.append(document)
+    return rendered

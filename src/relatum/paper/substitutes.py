@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from relatum.paper.table import Table
+from relatum.paper.published import Table
 
 
 def named(whole: Table, *keys: str) -> set[str]:

@@ -24,7 +24,7 @@ KEYS = ("method", "backbone", "protocol", "pretrain", "dataset")
 def paper_lookup() -> Paper | None:
     """A function from condition to figure, or None where there are no tables to look into."""
     try:
-        from relatum.paper import table
+        from relatum.paper import published
     except ImportError:
         return None
 
@@ -32,7 +32,7 @@ def paper_lookup() -> Paper | None:
         if condition.get("split", "test") != "test":
             return None
         for name in TABLES:
-            found = _cell(table.load(name), condition)
+            found = _cell(published.load(name), condition)
             if found is not None:
                 return found
         return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from relatum.paper import ledger
-from relatum.paper.grid import Evaluation, Run
+from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.plan import Cell
 
 DONE, PARTIAL, FAILED, MISSING, NOTHING = "done", "partial", "failed", "missing", "nothing to run"
@@ -36,11 +36,11 @@ class Results:
         self.out = Path(out)
         self.ledgers = tuple(Path(folder) for folder in ledgers)
 
-    def run_dir(self, run: Run) -> Path:
+    def run_dir(self, run: Pretraining) -> Path:
         """Where a run's folder is or will be."""
         return self.out / "runs" / run.id
 
-    def log(self, run: Run) -> Path:
+    def log(self, run: Pretraining) -> Path:
         """Where the commands of a run and what became of them are recorded."""
         return self.out / "logs" / f"{run.id}.jsonl"
 
@@ -49,15 +49,15 @@ class Results:
         """All ledger entries."""
         return [entry for folder in self.ledgers if folder.is_dir() for entry in ledger.read(folder)]
 
-    def entries_of(self, run: Run) -> list[ledger.Entry]:
+    def entries_of(self, run: Pretraining) -> list[ledger.Entry]:
         """The ledger entries of a run."""
         return [entry for entry in self.entries if entry.matches(run)]
 
-    def trained(self, run: Run) -> bool:
+    def trained(self, run: Pretraining) -> bool:
         """Whether the run's folder holds finished weights."""
         return (self.run_dir(run) / "backbone.safetensors").exists()
 
-    def done(self, run: Run) -> bool:
+    def done(self, run: Pretraining) -> bool:
         """Whether the pretraining was done, here or in the ledger."""
         return self.trained(run) or bool(self.entries_of(run))
 
@@ -94,7 +94,7 @@ class Results:
         entries = self.entries_of(evaluation.run)
         return next((entry.path for entry in entries if entry.result(evaluation) is not None), None)
 
-    def records(self, run: Run) -> list[dict[str, Any]]:
+    def records(self, run: Pretraining) -> list[dict[str, Any]]:
         """What became of the commands of a run, oldest first."""
         rows = []
         with contextlib.suppress(OSError):
@@ -117,7 +117,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Figure:
+class Score:
     """Our figure for a cell: mean and sample standard deviation over `n` of `of` seeds; None where there is none.
 
     `failed` seeds have no result because a command of theirs failed; `reason` says why.
@@ -150,10 +150,10 @@ def metric(document: Mapping[str, Any], name: str) -> float | None:
     return float(value)
 
 
-def figure(cell: Cell, results: Results) -> Figure:
+def score(cell: Cell, results: Results) -> Score:
     """What our results make of a cell."""
     if not cell.planned:
-        return Figure(NOTHING)
+        return Score(NOTHING)
     sides = [cell.evaluations, cell.minus] if cell.minus else [cell.evaluations]
     seeds = list(zip(*sides, strict=True))
     values = [_value(cell, seed, results) for seed in seeds]
@@ -161,7 +161,7 @@ def figure(cell: Cell, results: Results) -> Figure:
     reasons = [_reason(cell, seed, results) for seed, value in zip(seeds, values, strict=True) if value is None]
     failed = [r for r in reasons if r]
     status = DONE if len(found) == len(seeds) else PARTIAL if found else FAILED if failed else MISSING
-    whole = Figure(status, None, None, len(found), len(seeds), len(failed), next(iter(failed), ""))
+    whole = Score(status, None, None, len(found), len(seeds), len(failed), next(iter(failed), ""))
     if cell.kind == "picture" or not found:
         return whole
     if cell.kind == "best":

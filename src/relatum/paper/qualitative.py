@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from relatum.errors import RelatumError
 from relatum.paper.grid import Evaluation
+from relatum.paper.measured import FAILED, Results, score
 from relatum.paper.plan import Planned
-from relatum.paper.results import FAILED, Results, figure
 from relatum.runs import artifacts
 
 # Paul Tol's "muted" scheme and his "vibrant" blue and orange: they stay apart in all common kinds of colour blindness.
@@ -104,7 +104,7 @@ def _panels(planned: Planned, results: Results, canvas: Any) -> Iterator[tuple[A
         axes.set_yticks([])
         found = _artifact(results, cell.evaluations[0])
         if found is None:
-            status = figure(cell, results).status
+            status = score(cell, results).status
             kept = results.result(cell.evaluations[0]) is not None
             _empty(axes, "failed" if status == FAILED else "no picture kept" if kept else "no runs yet")
         else:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from relatum.errors import InputError
-from relatum.paper import table
+from relatum.paper import published
 
 ROW_SUMS = {  # (sum of means, sum of ±) of every row, in order
     "main": [
@@ -92,31 +92,31 @@ CELLS = [
 
 @pytest.mark.parametrize("name", ROW_SUMS)
 def test_row_sums(name: str) -> None:
-    rows = table.load(name).rows
+    rows = published.load(name).rows
     sums = [(sum(v.mean or 0 for v in r.values), sum(v.std or 0 for v in r.values)) for r in rows]
     assert [(round(m, 2), round(s, 2)) for m, s in sums] == ROW_SUMS[name]
 
 
 @pytest.mark.parametrize(("name", "row", "column", "mean", "std"), CELLS)
 def test_hand_picked_cells(name: str, row: str, column: str, mean: float | None, std: float | None) -> None:
-    value = table.load(name).value(row, column)
+    value = published.load(name).value(row, column)
     assert (value.mean, value.std) == (mean, std)
 
 
 def test_every_name_loads_and_all_fourteen_tables_are_checked() -> None:
-    for name in table.NAMES:
-        assert table.load(name).title
-    assert set(ROW_SUMS) == set(table.TABLES) - {"claims"}
+    for name in published.NAMES:
+        assert published.load(name).title
+    assert set(ROW_SUMS) == set(published.TABLES) - {"claims"}
     assert len(ROW_SUMS) == 14
 
 
 def test_unknown_table_suggests_the_nearest() -> None:
     with pytest.raises(InputError, match="did you mean 'grain'"):
-        table.load("grian")
+        published.load("grian")
 
 
 def test_delta_columns_are_differences_of_the_paper_s_own_figures() -> None:
-    transfer, linear = table.load("domain-transfer"), table.load("linear-evaluation")
+    transfer, linear = published.load("domain-transfer"), published.load("linear-evaluation")
     for row in transfer.rows:
         if row.key == "random":
             continue
@@ -133,7 +133,7 @@ def test_delta_columns_are_differences_of_the_paper_s_own_figures() -> None:
 
 
 def test_depth_figure_is_the_difference_of_linear_evaluation() -> None:
-    figure, linear = table.load("fig-depth"), table.load("linear-evaluation")
+    figure, linear = published.load("fig-depth"), published.load("linear-evaluation")
     for row in figure.rows:
         for column in figure.columns:
             deep, shallow = (linear.value(row.key, f"{b}-{column.key}").mean for b in ("resnet32", "conv4"))
@@ -144,8 +144,8 @@ def test_depth_figure_is_the_difference_of_linear_evaluation() -> None:
 
 def test_the_paper_s_std_is_the_sample_s() -> None:
     """With best 72.04 and mean 69.82 of three runs, a population ± of 3.36 is impossible; a sample's is possible."""
-    best = table.load("finetune").value("supervised", "best").mean
-    mean = table.load("finetune").value("supervised", "mean")
+    best = published.load("finetune").value("supervised", "best").mean
+    mean = published.load("finetune").value("supervised", "mean")
     assert best is not None
     assert mean.mean is not None
     assert mean.std is not None
