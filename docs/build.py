@@ -8,7 +8,8 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
-from relatum import config, registry
+from relatum import config
+from relatum.config.methods import METHODS
 
 HERE = Path(__file__).parent
 COMMANDS = (
@@ -36,7 +37,7 @@ def keys() -> str:
     for name, kind in tables.items():
         rows = [f"| `{name}.{f.name}` | `{f.default}` | {f.metadata['help']} |" for f in fields(kind)]
         parts.append("\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]))
-    for method, row in registry.METHODS.items():
+    for method, row in METHODS.items():
         rows = [f"| `objective.{f.name}` | `{f.default}` | {f.metadata['help']} |" for f in fields(row.options)]
         if rows:
             parts.append("\n".join([f"**{method}**\n", "| key | default | meaning |", "| --- | --- | --- |", *rows]))

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import relatum
-from relatum import registry
+from relatum.config.methods import METHODS
 from relatum.errors import InputError
 
 TEXT = (Path(__file__).parents[1] / "docs" / "adding-a-method.md").read_text("utf-8")
@@ -31,7 +31,7 @@ def barlow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
     (tmp_path / "barlow.py").write_text(FILE)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield importlib.import_module("barlow")
-    registry.METHODS.pop("barlow", None)
+    METHODS.pop("barlow", None)
     sys.modules.pop("barlow", None)
 
 
@@ -95,7 +95,7 @@ def test_a_run_of_an_unknown_method_is_read_and_not_resumed(barlow: ModuleType, 
     flags = {"method": "barlow", "epochs": 1, "batch_size": 8, "backbone": "conv4", "compile": "off", "quiet": True}
     run = relatum.pretrain(pictures, out=tmp_path / "run", **flags)
     known = run.recipe
-    del registry.METHODS["barlow"]
+    del METHODS["barlow"]
     assert run.recipe.objective == {"redundancy": 0.005, "projection": 128}
     assert run.recipe.to_toml() == known.to_toml()
     (run.path / "backbone.safetensors").unlink()

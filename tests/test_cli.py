@@ -16,6 +16,7 @@ import pytest
 from PIL import Image
 
 from relatum import cli, registry
+from relatum.config.methods import METHODS
 
 
 def run(*words: str, code: int = 0) -> None:
@@ -97,7 +98,7 @@ def test_mistakes_end_with_2_and_one_or_two_lines(
 
 def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     for what, known in (
-        ("methods", registry.METHODS),
+        ("methods", METHODS),
         ("backbones", registry.BACKBONES),
         ("datasets", registry.DATASETS),
     ):

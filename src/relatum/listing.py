@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from relatum import registry
+from relatum.config.methods import METHODS
 from relatum.errors import unknown
 
 Rows = list[dict[str, Any]]
@@ -19,9 +20,7 @@ def rows(what: str) -> Rows:
 
 
 def _methods() -> Rows:
-    return [
-        {"name": name, "summary": row.summary, "uses_labels": row.uses_labels} for name, row in registry.METHODS.items()
-    ]
+    return [{"name": name, "summary": row.summary, "uses_labels": row.uses_labels} for name, row in METHODS.items()]
 
 
 def _backbones() -> Rows:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from relatum import config, registry
+from relatum import config
+from relatum.config.methods import METHODS
 from relatum.errors import InputError
 
 
@@ -52,14 +53,14 @@ def test_layers_override_in_order(tmp_path: Path) -> None:
     assert recipe.data.images == 12  # found, and not overridden
 
 
-@pytest.mark.parametrize("method", registry.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_recipe_survives_the_trip_through_toml(method: str, tmp_path: Path) -> None:
     recipe = config.draft(flags={"data.name": "cifar100", "method": method}).recipe({"run.threads": 2})
     (tmp_path / "recipe.toml").write_text(recipe.to_toml())
     assert config.read_recipe(tmp_path) == recipe
 
 
-@pytest.mark.parametrize("method", registry.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_a_key_that_an_older_recipe_lacks_has_its_default(method: str, tmp_path: Path) -> None:
     recipe = config.draft(flags={"data.name": "cifar100", "method": method}).recipe()
     lines = [line for line in recipe.to_toml().splitlines() if not line.startswith("drop_last")]
@@ -120,7 +121,7 @@ def test_files_that_are_no_recipes(tmp_path: Path) -> None:
 
 
 def test_every_key_is_reachable_and_documented() -> None:
-    for method, row in registry.METHODS.items():
+    for method, row in METHODS.items():
         for kind in (*config.SECTIONS.values(), row.options):
             for field in fields(kind):
                 assert field.metadata["help"], f"{method}: {field.name}"

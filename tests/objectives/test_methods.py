@@ -16,13 +16,14 @@ import torch
 from small import CLASSES, TRAINED, small_batch, small_objective
 
 import relatum
-from relatum import config, data, objectives, registry
+from relatum import config, data, objectives
+from relatum.config.methods import METHODS
 from relatum.objectives import EpochContext
 from relatum.objectives.batch import Batch
 from relatum.training.batches import BatchMaker
 from relatum.training.resolve import prepare
 
-BLIND = [name for name in TRAINED if not registry.METHODS[name].uses_labels]
+BLIND = [name for name in TRAINED if not METHODS[name].uses_labels]
 # views.number, batch size: small enough for seconds, with a short last batch (36 pictures).
 RUNS = {
     "relational": (3, 8),
@@ -50,7 +51,7 @@ def pretrain(method: str, pictures: Path, out: Path, **more: Any) -> bytes:
 
 
 def test_all_seven_are_there() -> None:
-    assert list(registry.METHODS) == [
+    assert list(METHODS) == [
         "relational",
         "simclr",
         "rotation",
@@ -75,7 +76,7 @@ def test_all_seven_are_there() -> None:
     ],
 )
 def test_a_row_and_its_class_agree(method: str, parts: set[str]) -> None:
-    row = registry.METHODS[method]
+    row = METHODS[method]
     made = small_objective(method)
     assert isinstance(made, objectives.Objective)
     assert made.uses_labels == row.uses_labels

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from relatum import backbones, objectives, registry
+from relatum import backbones, objectives
+from relatum.config.methods import METHODS
 from relatum.objectives import EpochContext, Objective
 from relatum.objectives.batch import Batch
 
 CLASSES, IMAGES = 3, 24
-TRAINED = [name for name, row in registry.METHODS.items() if row.trains]
+TRAINED = [name for name, row in METHODS.items() if row.trains]
 
 
 def small_batch(
@@ -45,7 +46,7 @@ def small_objective(
     method: str, *, dtype: torch.dtype = torch.float64, clustered: bool = True, **options: Any
 ) -> Objective:
     """A method on Conv-4, ready for its first step."""
-    row = registry.METHODS[method]
+    row = METHODS[method]
     with backbones.seeded(1, 1):
         backbone = backbones.build("conv4", seed=1)
         made = objectives.build(

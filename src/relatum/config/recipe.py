@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from relatum import registry
+from relatum.config.methods import METHODS
 from relatum.config.settings import build, setting, table
 from relatum.errors import InputError, unknown
 
@@ -163,8 +164,8 @@ class Recipe:
         top["seed"] = seed(top["seed"])
         sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
         objective: Any = tables["objective"]
-        if not made or top["method"] in registry.METHODS:
-            method = registry.find(registry.METHODS, "method", str(top["method"]))
+        if not made or top["method"] in METHODS:
+            method = registry.find(METHODS, "method", str(top["method"]))
             objective = build(method.options, objective, "objective")
         if ":" not in sections["backbone"].name:
             registry.find(registry.BACKBONES, "backbone", sections["backbone"].name)
@@ -199,7 +200,7 @@ def seed(value: Any) -> int:
 
 def all_keys(method: str = "relational") -> list[str]:
     """Every key that `--set` reaches."""
-    row = registry.METHODS.get(method, registry.METHODS["relational"])
+    row = METHODS.get(method, METHODS["relational"])
     sections = {**SECTIONS, "objective": row.options}
     return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]
 
@@ -217,7 +218,7 @@ def flatten(tables: Mapping[str, Any]) -> Values:
 
 def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
     """What the paper (or the authors' code) uses for this condition."""
-    row = registry.find(registry.METHODS, "method", method)
+    row = registry.find(METHODS, "method", method)
     values: Values = {**row.defaults, **(row.official if preset == "official" else {})}
     if method == "relational":  # K = 32 for all but these (section 4, Implementation)
         small = {("tiny-imagenet", "resnet32"): 16, ("stl10", "resnet34"): 25}
@@ -262,7 +263,7 @@ class Draft:
             get("data.name", ""),
             get("backbone.name", "conv4"),
         )
-        untrained = {} if registry.METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
+        untrained = {} if METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
         values = {**base, **(found or {}), **self.values, **untrained}
         if values.get("views.policy") == "finetune":
             values.setdefault("views.cutout_area", registry.cutout_area(str(get("data.name", ""))))

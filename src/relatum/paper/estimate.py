@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from relatum import registry
+from relatum.config.methods import METHODS
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.system.files import write_json
 
@@ -108,10 +109,10 @@ def _measure(backbone: str, side: int) -> float:
 
 def run_seconds(run: Pretraining, cost: Cost) -> float:
     """Seconds of one pretraining."""
-    if not registry.METHODS[run.method].trains:
+    if not METHODS[run.method].trains:
         return _START
     side = registry.DATASETS[run.data].side
-    labelled = registry.METHODS[run.method].uses_labels
+    labelled = METHODS[run.method].uses_labels
     images = IMAGES[run.data][1 if labelled else 0] * (1 - run.val_fraction)
     images = min(images, run.limit_train or images)
     per_image = run.views * (cost(run.backbone, side) + _VIEW * (side / 32) ** 2)

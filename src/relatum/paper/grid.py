@@ -18,7 +18,8 @@ from functools import cache, cached_property
 from typing import Any
 
 from relatum import config
-from relatum.registry import METHODS, cutout_area
+from relatum.config.methods import METHODS
+from relatum.registry import cutout_area
 
 SEEDS = (1, 2, 3)
 # What decides a protocol's figure, as the paper has it: the command's own defaults, resolved (a test holds them alike).

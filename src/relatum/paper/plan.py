@@ -11,12 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from relatum.config.methods import METHODS
 from relatum.errors import InputError, unknown
 from relatum.paper import grid, published
 from relatum.paper.grid import SEEDS, Evaluation, Pretraining, Scale
 from relatum.paper.published import Column, Row, Table, Value
 from relatum.paper.substitutes import captioned, named, renamed, substitutes
-from relatum.registry import BACKBONES, DATASETS, METHODS
+from relatum.registry import BACKBONES, DATASETS
 
 _SUPER = {"cifar10", "cifar100", "stl10"}  # datasets with vehicles and animals, or with coarse classes
 _NONE = Value("?", None, None)

@@ -148,7 +148,7 @@ def _condition(key: tuple[str, str, str], run: Run, method: str, backbone: str) 
 def _paper_words(run: Run) -> str:
     """`in the paper`, with what it did differently from this run."""
     method, backbone = str(run.setting("method")), str(run.setting("backbone.name"))
-    usual = config.defaults(method, "paper", run.dataset, backbone) if method in registry.METHODS else {}
+    usual = config.defaults(method, "paper", run.dataset, backbone) if method in METHODS else {}
     epochs = usual.get("train.epochs", config.Train().epochs)
     differs = [f"{epochs} epochs"] if run.setting("train.epochs", epochs) != epochs else []
     if method == "relational" and run.setting("views.number") != usual["views.number"]:

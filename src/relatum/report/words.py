@@ -6,22 +6,11 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
-METHODS = {
-    "relational": "Relational reasoning",
-    "simclr": "SimCLR",
-    "rotation": "RotationNet",
-    "deepcluster": "DeepCluster",
-    "deepinfomax": "Deep InfoMax",
-    "supervised": "Supervised",
-    "random": "Random weights",
-}
-BACKBONES = {
-    "conv4": "Conv-4",
-    "resnet8": "ResNet-8",
-    "resnet32": "ResNet-32",
-    "resnet56": "ResNet-56",
-    "resnet34": "ResNet-34",
-}
+from relatum import registry
+from relatum.config import methods
+
+METHODS = {name: row.title for name, row in methods.METHODS.items()}
+BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
 DATASETS = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",

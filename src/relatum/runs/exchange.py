@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 
 from relatum import backbones, config, registry
+from relatum.config.methods import METHODS
 from relatum.errors import InputError, unknown
 from relatum.runs import checkpoint
 from relatum.runs.checkpoint import load_backbone, load_state, read_backbone
@@ -82,7 +83,7 @@ def import_weights(
     if not all(isinstance(value, torch.Tensor) for value in relation.values()):
         raise InputError(f"the relation head in {file} holds more than tensors.")
     method = method or ("relational" if relation else "supervised")
-    registry.find(registry.METHODS, "method", method)
+    registry.find(METHODS, "method", method)
     recipe = config.draft(
         flags={
             "data.name": data,

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from relatum import registry, rng, views
 from relatum.config import Recipe
+from relatum.config.methods import METHODS
 from relatum.data import ImageSet
 from relatum.objectives.batch import Batch
 from relatum.training.view_sources import Visible, sources
@@ -52,9 +53,7 @@ class BatchMaker:
         self.rank, self.world, self.device = rank, world, torch.device(device)
         policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
         self.policy = replace(policy, cutout_area=recipe.views.cutout_area or policy.cutout_area)
-        self._visible = (
-            Visible.of(labels) if labels is not None and registry.METHODS[recipe.method].semi_supervised else None
-        )
+        self._visible = Visible.of(labels) if labels is not None and METHODS[recipe.method].semi_supervised else None
         full, rest = divmod(len(images), recipe.train.batch_size)
         self.dropped = rest if recipe.train.drop_last or rest < min_images * world else 0
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from relatum import data, registry
 from relatum.config import Draft, Recipe, Values
+from relatum.config.methods import METHODS
 from relatum.data import ImageSet
 from relatum.errors import InputError
 from relatum.version import __version__
@@ -51,7 +52,7 @@ class Prepared:
 def prepare(draft: Draft, *, root: Any = None) -> Prepared:
     """Load the data and resolve the recipe."""
     asked = draft.recipe()
-    method = registry.METHODS[asked.method]
+    method = METHODS[asked.method]
     find_device(asked.run.device)
     registry.find(POLICIES, "policy (views.policy):", asked.views.policy)
     check_extras(asked)
@@ -115,9 +116,9 @@ def check_extras(recipe: Recipe) -> None:
 
 def check_method(recipe: Recipe) -> None:
     """The method can learn from such views and such labels; seen before an image is decoded."""
-    method = registry.METHODS[recipe.method]
+    method = METHODS[recipe.method]
     if recipe.data.labels and not (method.uses_labels or method.semi_supervised):
-        able = ", ".join(name for name, row in registry.METHODS.items() if row.uses_labels or row.semi_supervised)
+        able = ", ".join(name for name, row in METHODS.items() if row.uses_labels or row.semi_supervised)
         raise InputError(f"--labels: {recipe.method} cannot use labels; these can: {able}.")
     if recipe.train.epochs:
         registry.resolve(method.target).check(recipe)
@@ -135,7 +136,7 @@ def divide(whole: ImageSet, recipe: Recipe) -> tuple[ImageSet, ImageSet | None]:
 
 def visible_labels(images: ImageSet, recipe: Recipe) -> NDArray[np.int64] | None:
     """The labels that training may see. Unsupervised methods get None: leakage is impossible by default."""
-    method = registry.METHODS[recipe.method]
+    method = METHODS[recipe.method]
     if not (method.uses_labels or recipe.data.labels):
         return None
     if images.labels is None:
@@ -219,7 +220,7 @@ def _folder_choices(draft: Draft, images: ImageSet, side: int) -> Values:
 
 def _notes(draft: Draft, recipe: Recipe) -> tuple[str, ...]:
     epochs = draft.get("train.epochs", 0)
-    if registry.METHODS[recipe.method].trains or str(epochs) == "0":
+    if METHODS[recipe.method].trains or str(epochs) == "0":
         return ()
     return (f"--epochs {epochs}: {recipe.method} weights are not trained; there are 0 epochs.",)
 
