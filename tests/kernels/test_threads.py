@@ -1,13 +1,11 @@
 """The pool of threads for kernels that release the GIL."""
 
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
 
-from relatum.kernels.threads import available_cpus, run_chunks
+from relatum.kernels.threads import run_chunks
 
 
 @pytest.mark.parametrize("threads", [None, 1, 2, 7])
@@ -60,30 +58,3 @@ def test_a_forked_child_has_a_pool_of_its_own():
         except BaseException:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-def test_available_cpus():
-    assert 1 <= available_cpus() <= (os.cpu_count() or 1)
-
-
-KERNEL = """
-from relatum.kernels.threads import cached_njit
-@cached_njit("int64(int64)")
-def one(x):
-    return x + 1
-@cached_njit("int64(int64)")
-def two(x):
-    return x + 2
-print(one(1) + two(1))
-"""
-
-
-def test_compiling_is_said_once_and_only_when_it_happens(tmp_path):
-    (tmp_path / "kernels.py").write_text(KERNEL)
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    for expected in (1, 0):
-        done = subprocess.run(
-            [sys.executable, str(tmp_path / "kernels.py")], env=environment, capture_output=True, text=True, check=True
-        )
-        assert done.stdout == "5\n"
-        assert done.stderr.count("compiling kernels") == expected

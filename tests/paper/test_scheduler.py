@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from relatum.errors import InputError, Interrupted
-from relatum.kernels.threads import available_cpus
 from relatum.paper import measured
 from relatum.paper.measured import Results, score
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.reproduce import reproduce
 from relatum.paper.scheduler import Outcome, execute, missing
+from relatum.system.cpus import available_cpus
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub.py")))
 RunStub = Callable[[Plan], tuple[Results, Outcome]]

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from oracle import assert_gradients_close
 
-from relatum import relation
+from relatum.kernels import numba_available
 from relatum.relation import Pairs, RelationHead, choose_backend, pair_loss, random_pairs, roll_pairs
 from relatum.relation.compiled import NumbaBackend
 from relatum.relation.reference import aggregate
@@ -287,7 +287,7 @@ def test_ties_of_max_are_halved_as_torch_does():
     assert_gradients_close(ours, theirs, 1e-10)
 
 
-def test_auto_takes_numba_where_it_serves_and_says_once_when_it_is_missing(monkeypatch):
+def test_auto_is_numba_where_it_applies_and_warns_once_if_it_is_missing(monkeypatch):
     head, z, _ = both()
     assert choose_backend(head, z) == "numba"
     assert choose_backend(head, z.double()) == "torch"
@@ -295,11 +295,11 @@ def test_auto_takes_numba_where_it_serves_and_says_once_when_it_is_missing(monke
     assert choose_backend(both("max")[0], z) == "torch"
     with pytest.raises(ValueError, match="use backend 'torch'"):
         choose_backend(both("max")[0], z, "numba")
-    relation._numba_imports.cache_clear()
+    numba_available.cache_clear()
     monkeypatch.setitem(sys.modules, "numba", None)
     try:
-        with pytest.warns(UserWarning, match="torch serves"):
+        with pytest.warns(UserWarning, match="torch is used instead"):
             assert choose_backend(head, z) == "torch"
         assert choose_backend(head, z) == "torch"  # a second warning would be an error here
     finally:
-        relation._numba_imports.cache_clear()
+        numba_available.cache_clear()

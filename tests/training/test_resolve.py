@@ -59,7 +59,7 @@ def test_compile_pays_for_long_runs_with_a_compiler(pictures: Path, monkeypatch:
 
 
 def test_without_numba_torch_serves(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "_has_numba", lambda: False)
+    monkeypatch.setattr(prepare, "numba_available", lambda: False)
     assert of(pictures).recipe.run.kernels == "torch"
 
 

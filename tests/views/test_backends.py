@@ -1,6 +1,5 @@
 """Which backend serves, and that nothing heavy is imported before one is needed."""
 
-import builtins
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import torch
 
 import relatum.views as views
 from relatum.errors import InputError
+from relatum.kernels import numba_available
 
 
 def arguments():
@@ -54,25 +54,22 @@ def test_an_unknown_backend_is_refused():
         views.make_views(images, sources, params, **rest, backend="number")
 
 
-def test_without_numba_torch_serves_with_one_warning(monkeypatch):
+def test_without_numba_torch_is_used_with_one_warning(monkeypatch):
     images, sources, params, rest = arguments()
     expected = views.make_views(images, sources, params, **rest, backend="torch")
-    real = builtins.__import__
-
-    def missing(name, *args, **kwargs):
-        if name == "numba":
-            raise ImportError("no numba here")
-        return real(name, *args, **kwargs)
-
-    views._has_numba.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "numba", None)
+    numba_available.cache_clear()
     try:
-        with pytest.warns(UserWarning, match="no numba here"):
+        with pytest.warns(UserWarning, match="numba cannot be imported"):
             first = views.make_views(images, sources, params, **rest)
         again = views.make_views(images, sources, params, **rest)  # a second warning would be an error
+        assert views.backend_for("cpu") == "torch"
     finally:
-        monkeypatch.undo()
-        views._has_numba.cache_clear()
+        numba_available.cache_clear()
     assert torch.equal(first, expected)
     assert torch.equal(again, expected)
+
+
+def test_auto_is_numba_on_a_cpu_and_torch_elsewhere():
+    assert views.backend_for("cpu") == "numba"
     assert views.backend_for("cuda") == "torch"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from relatum.bench import spread
 from relatum.bench.plain import PillowChain
-from relatum.kernels.threads import available_cpus
+from relatum.system.cpus import available_cpus
 from relatum.views import POLICIES, sample
 from relatum.views import compiled as cpu
 

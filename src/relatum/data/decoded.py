@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from relatum.data import cache
 from relatum.data.decode import Source, decode, reason
 from relatum.data.imageset import RGB, Skipped
+from relatum.system.cpus import available_cpus
 from relatum.system.progress import bar
 
 _VERSION = 1  # of the decoding: raise it when the same file gives other pixels
@@ -183,5 +184,5 @@ def _workers(seconds: float) -> int:
     Two threads halve the time of photographs (60 of 6 megapixels: 0.47 s against 0.86 s), but on pictures of 64 x 64
     they contend for the interpreter (3,000: 0.82 s against 0.48 s): one does those best.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cpus()
     return cores if seconds > _SLOW else 1

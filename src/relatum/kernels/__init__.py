@@ -1,1 +1,27 @@
-"""Everything that numba compiles. Nothing here is imported before it is used: numba takes a second to load."""
+"""Everything that numba compiles: the views, the relation head's passes over pairs, and Conv-4's training step.
+
+Each kernel has a readable specification in plain numpy or torch that tests compare it with:
+
+- `views` and `resampling`: `relatum.views.reference`
+- `relation`: `relatum.relation.reference`
+- `conv4`: the modules of `relatum.backbones.conv4`
+
+`simd`, `pixels` and `tiles` are the vector instructions they are written in, `caching` keeps compiled code on disk, and
+`threads` is the thread pool. numba takes a second to import, so importing this package does not import it.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+
+
+@functools.cache
+def numba_available() -> bool:
+    """Whether numba can be imported; if not, warns once that torch is used instead."""
+    try:
+        import numba  # noqa: F401
+    except Exception as error:  # a broken installation raises more than ImportError
+        warnings.warn(f"numba cannot be imported ({error}): torch is used instead, which is slower.", stacklevel=2)
+        return False
+    return True

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from relatum.kernels.caching import cached_njit
 from relatum.kernels.tiles import (
     LANES,
     WIDE,
@@ -28,14 +29,7 @@ from relatum.kernels.tiles import (
 
 # mypy: disable-error-code="no-untyped-def"
 _inlined = njit(inline="always")
-
-
-def _compiled(function: Any) -> Any:
-    """Compile at the first call and keep the code on disk where numba finds a folder that can be written."""
-    try:
-        return njit(nogil=True, cache=True, error_model="numpy")(function)
-    except RuntimeError:
-        return njit(nogil=True, error_model="numpy")(function)
+_kernel = cached_njit(error_model="numpy")
 
 
 class Tile(NamedTuple):
@@ -141,7 +135,7 @@ def forward_kernel(tile: Tile) -> Any:
     vectors, lanes = tile.registers(cout)
     step, lanes_in, first = vectors * lanes, min(LANES, cin), cin == 3
 
-    @_compiled
+    @_kernel
     def forward(counter, parts, count, x, scale, bias, weight, y, stats, height, width):
         line, size_in, size = (width + 2) * cin, height * width * cin, height * width * cout
         inner = np.zeros((height + 2) * line, np.float32)
@@ -191,7 +185,7 @@ def backward_kernel(tile: Tile) -> Any:
     step, lanes, first = vectors * lanes_in, min(LANES, cout), cin == 3
     rows, run = tile.window()
 
-    @_compiled
+    @_kernel
     def backward(
         counter, parts, count, x, scale_in, bias_in, mean_in, y, scale, bias, slopes, dp, flipped, dweight, dx, stats,
         height, width, tall, wide,
@@ -258,7 +252,7 @@ def backward_kernel(tile: Tile) -> Any:
     return backward
 
 
-@_compiled
+@_kernel
 def features(counter, parts, count, y, scale, bias, z, height, width):
     """The representation z (N, 64): ReLU of the last batch-norm, averaged over the map."""
     while True:
@@ -269,7 +263,7 @@ def features(counter, parts, count, y, scale, bias, z, height, width):
             _pool(y, n * height * width * 64, scale, bias, z, n * 64, 0, height, width, height, width, 64, LANES)
 
 
-@_compiled
+@_kernel
 def features_backward(counter, parts, count, y, scale, bias, mean, dz, stats, height, width):
     """The last batch-norm's sums for its backward, stats (parts, 2, 64)."""
     sums = np.zeros(128, np.float32)

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from relatum.kernels.threads import cached_njit
+from relatum.kernels.caching import cached_njit
 
 _MATHS: dict[str, Any] = {"fastmath": {"reassoc", "contract", "nsz"}, "error_model": "numpy"}
-_kernel = cached_njit(None, **_MATHS)  # compiled on first use, nogil, kept on disk
+_kernel = cached_njit(**_MATHS)
 _inline = njit(inline="always", **_MATHS)
 _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
 

@@ -4,7 +4,6 @@ numba compiles through LLVM, and `intrinsic` lets a function write LLVM's vector
 built on that: `Vec`, a numba type that is one vector of float32 (load, store, +, -, ×, ReLU's mask); `conv_tile`, which
 keeps a tile of output pixels × output channels of a 3×3 convolution in registers; `wgrad_tile`, the same for its weight
 gradient. Arrays are flat float32, channels innermost; the images that a convolution reads have a border of zeros.
-numba's cache on disk watches only the file that uses these: after a change here, touch fused_kernels.py.
 """
 
 from __future__ import annotations

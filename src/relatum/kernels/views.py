@@ -4,8 +4,6 @@
 made in registers. Contrast needs the mean grey of the whole view: the steps before it are made in a first sweep, the
 rest in a second, which also writes the normalised result.
 
-numba's cache on disk is keyed by the content of this file alone. PARTS_DIGEST stands for the files compiled into it:
-change it with them (a test says when and to what), or old machine code would be loaded.
 No value here can become NaN or infinite, so the fast-math flags change nothing but last bits.
 """
 # mypy: ignore-errors
@@ -15,12 +13,10 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, types
 
+from relatum.kernels.caching import cached_njit
 from relatum.kernels.lanes import LANES, absolute, choose, load, splat, store, store_pixels, total
 from relatum.kernels.resampling import BLOCK, count_taps, many_taps, resize, split_taps, two_taps, warp
-from relatum.kernels.threads import cached_njit
 
-PARTS = ("lanes.py", "resampling.py")
-PARTS_DIGEST = "881fa04c170cf863"
 f4 = np.float32
 _part = njit(nogil=True, fastmath=True, error_model="numpy")
 _inlined = njit(nogil=True, fastmath=True, error_model="numpy", forceinline=True)

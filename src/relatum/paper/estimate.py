@@ -19,6 +19,7 @@ from pathlib import Path
 from relatum import registry
 from relatum.config.methods import METHODS
 from relatum.paper.grid import Evaluation, Pretraining
+from relatum.system.cpus import available_cpus
 from relatum.system.files import write_json
 
 Cost = Callable[[str, int], float]  # (backbone, side) -> seconds of one view, forward and backward
@@ -81,7 +82,7 @@ def _threads() -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdigit() and int(wanted) > 0:
         return int(wanted)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return available_cpus()
 
 
 def _measure(backbone: str, side: int) -> float:

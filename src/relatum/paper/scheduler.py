@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from relatum.errors import Interrupted
-from relatum.kernels.threads import available_cpus
 from relatum.paper import executors, ledger
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 from relatum.paper.plan import Plan
 from relatum.paper.processes import Child, Say, lock, signals_to
+from relatum.system.cpus import available_cpus
 
 
 @dataclass

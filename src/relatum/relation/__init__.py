@@ -6,15 +6,14 @@ numba in `cpu` or by torch in `chunked`), `heads` the paper's ablations. Objecti
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from relatum.errors import unknown
+from relatum.kernels import numba_available
 from relatum.relation.chunked import ChunkedBackend
 from relatum.relation.fused import fused_loss
 from relatum.relation.heads import DotHead, EncoderHead, make_head, pair_products
@@ -107,7 +106,7 @@ def choose_backend(head: nn.Module, features: Tensor, backend: str = "auto") -> 
     )
     if backend == "numba" and not suits:
         raise ValueError("the numba kernels serve float32 on the CPU with cat, sum or mean: use backend 'torch'")
-    return "numba" if suits and _numba_imports() else "torch"
+    return "numba" if suits and numba_available() else "torch"
 
 
 def score(head: nn.Module, z_i: Tensor, z_j: Tensor, symmetric: bool = False) -> Tensor:
@@ -143,13 +142,3 @@ def _backend_class(name: str) -> Callable[..., ChunkedBackend]:
     from relatum.relation.compiled import NumbaBackend
 
     return NumbaBackend  # type: ignore[return-value]
-
-
-@lru_cache(maxsize=1)
-def _numba_imports() -> bool:
-    try:
-        import numba  # noqa: F401
-    except ImportError as error:
-        warnings.warn(f"numba cannot be imported ({error}): torch serves the relation head, more slowly", stacklevel=4)
-        return False
-    return True

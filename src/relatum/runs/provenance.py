@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import platform
 import subprocess
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from relatum.system.cpus import available_cpus
 from relatum.version import __version__
 
 _LIBRARIES = ("torch", "numpy", "numba", "scikit-learn", "pillow", "safetensors", "lightning-fabric")
@@ -31,7 +31,7 @@ def machine() -> dict[str, Any]:
     """The processor's model, the cores this process may use, the system and, where there is one, the GPU."""
     found: dict[str, Any] = {
         "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cpus(),
         "system": f"{platform.system()} {platform.machine()}",
     }
     import torch

@@ -18,6 +18,7 @@ from relatum.config import Draft, Recipe, Values
 from relatum.config.methods import METHODS
 from relatum.data import ImageSet
 from relatum.errors import InputError
+from relatum.kernels import numba_available
 from relatum.version import __version__
 from relatum.views import POLICIES
 
@@ -172,7 +173,7 @@ def resolve_machine(recipe: Recipe) -> Values:
         raise InputError("--precision 16-mixed needs a GPU; a CPU has bf16-mixed.")
     kernels = recipe.run.kernels
     if kernels == "auto":
-        kernels = "numba" if device == "cpu" and _has_numba() else "torch"
+        kernels = "numba" if device == "cpu" and numba_available() else "torch"
     compile = recipe.run.compile
     if compile == "auto" and recipe.backbone.name == "conv4" and kernels == "numba" and recipe.run.precision == "32":
         compile = "off"  # it has fused kernels of its own, twice as fast as the compiled modules
@@ -196,14 +197,6 @@ def resolve_machine(recipe: Recipe) -> Values:
 def has_compiler() -> bool:
     """Whether `torch.compile` finds a C++ compiler."""
     return any(shutil.which(name) for name in (os.environ.get("CXX", "g++"), "g++", "clang++", "cl"))
-
-
-def _has_numba() -> bool:
-    try:
-        import numba  # noqa: F401
-    except ImportError:
-        return False
-    return True
 
 
 def _folder_choices(draft: Draft, images: ImageSet, side: int) -> Values:

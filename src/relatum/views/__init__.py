@@ -7,8 +7,6 @@ a view is made.
 
 from __future__ import annotations
 
-import functools
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.errors import unknown
+from relatum.kernels import numba_available
 from relatum.views.params import ViewParams, sample
 from relatum.views.policies import POLICIES, Policy
 
@@ -29,19 +28,7 @@ BACKENDS = ("auto", "numba", "torch", "reference")
 
 def backend_for(device: str = "cpu") -> str:
     """What `auto` means for images on a device: `numba` or `torch`."""
-    return "numba" if device == "cpu" and _has_numba() else "torch"
-
-
-@functools.lru_cache(maxsize=1)
-def _has_numba() -> bool:
-    try:
-        import numba  # noqa: F401
-    except Exception as error:  # a broken install fails with more than ImportError
-        warnings.warn(
-            f"numba cannot be imported ({error}): views are made by torch, several times slower.", stacklevel=2
-        )
-        return False
-    return True
+    return "numba" if device == "cpu" and numba_available() else "torch"
 
 
 def make_views(
