@@ -26,7 +26,7 @@ CONTRACT = {
 
 def task(run: Path, data: str = "toy", split: str = "test", **settings: object) -> Task:
     from relatum.config import read_recipe
-    from relatum.evaluation.linear import LinearSettings
+    from relatum.config.protocols import LinearSettings
 
     return Task(run, read_recipe(run), load_backbone(run), data, split, LinearSettings(**settings), 1, "linear")
 
@@ -59,7 +59,7 @@ def test_linear_writes_a_whole_result_file(run: Path) -> None:
 
 
 def test_paper_defaults() -> None:
-    from relatum.evaluation.linear import LinearSettings
+    from relatum.config.protocols import LinearSettings
 
     chosen = LinearSettings()
     assert (chosen.epochs, chosen.lr, chosen.batch_size) == (100, 1e-3, 128)
@@ -254,7 +254,7 @@ def test_status_of_the_run_is_recorded(run: Path) -> None:
 def test_every_protocol_is_there() -> None:
     assert set(evaluation.PROTOCOLS) == {"linear", "knn", "finetune", "retrieval", "tsne"}
     for row in evaluation.PROTOCOLS.values():
-        assert callable(registry.resolve(f"relatum.evaluation.{row.module}:run"))
+        assert callable(registry.resolve(row.target))
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         evaluation.nothing  # noqa: B018
 

@@ -9,10 +9,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from relatum.config.protocols import FinetuneSettings
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation import evaluate
-from relatum.evaluation.finetune import FinetuneSettings, Trainer, rate, resolved
+from relatum.evaluation.finetune import Trainer
 from relatum.features import state_hash
 from relatum.runs.checkpoint import load_backbone
 
@@ -21,26 +22,28 @@ World = dict[tuple[str, str], ImageSet]
 
 def trainer(run: Path, images: ImageSet, **settings: object) -> Trainer:
     assert images.labels is not None
-    chosen = resolved(FinetuneSettings(**settings), "paper", images.name)  # type: ignore[arg-type]
+    chosen = FinetuneSettings(**settings).resolve("paper", images.name)  # type: ignore[arg-type]
     return Trainer(load_backbone(run), images, images.labels, chosen, seed=1)
 
 
 def test_presets_and_cutout() -> None:
-    paper = resolved(FinetuneSettings(), "paper", "stl10")
+    paper = FinetuneSettings().resolve("paper", "stl10")
     assert (paper.lr, paper.backbone_lr, paper.batch_size, paper.weight_decay) == (1e-3, 1e-4, 32, 0.0)
     assert (paper.schedule, paper.augmentation, paper.epochs, paper.cutout_area) == ("step", "finetune", 100, 0.111)
-    official = resolved(FinetuneSettings(preset="official"), "paper", "cifar10")
+    official = FinetuneSettings(preset="official").resolve("paper", "cifar10")
     assert (official.lr, official.backbone_lr, official.batch_size, official.weight_decay) == (1e-4, 1e-3, 128, 1e-5)
     assert (official.schedule, official.augmentation, official.cutout_area) == ("constant", "none", 0.25)
-    mixed = resolved(FinetuneSettings(preset="official", lr=0.5, augmentation="finetune"), "paper", "cifar100")
+    mixed = FinetuneSettings(preset="official", lr=0.5, augmentation="finetune").resolve("paper", "cifar100")
     assert (mixed.lr, mixed.augmentation, mixed.batch_size, mixed.cutout_area) == (0.5, "finetune", 128, 0.0625)
-    assert resolved(FinetuneSettings(), "official", "cifar10").preset == "official"
+    assert FinetuneSettings().resolve("official", "cifar10").preset == "official"
 
 
-def test_schedule() -> None:
-    factors = [rate(e, 100, "step") for e in (0, 49, 50, 74, 75, 99)]
-    assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.01])
-    assert rate(99, 100, "constant") == 1.0
+@pytest.mark.parametrize(("schedule", "factors"), [("step", [1, 0.1, 0.01, 0.01]), ("constant", [1] * 4)])
+def test_both_rates_follow_the_schedule(run: Path, world: World, schedule: str, factors: list[float]) -> None:
+    made = trainer(run, world["toy", "train"], epochs=4, schedule=schedule)
+    for epoch, factor in zip((0, 2, 3, 3), factors, strict=True):
+        made.epoch(epoch)
+        assert [g["lr"] for g in made.optimizer.param_groups] == pytest.approx([1e-3 * factor, 1e-4 * factor])
 
 
 def test_learns_changes_only_its_copy_and_says_how(run: Path) -> None:

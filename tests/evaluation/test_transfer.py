@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from relatum.config import read_recipe
+from relatum.config.protocols import LinearSettings
 from relatum.data.imageset import ImageSet
-from relatum.evaluation.linear import LinearSettings
 from relatum.evaluation.task import Task
 from relatum.features import normalise
 from relatum.runs.checkpoint import load_backbone

@@ -8,8 +8,8 @@ import torch
 from small import agree, small_batch, small_objective
 
 from relatum import backbones, config, data, registry
+from relatum.config.protocols import FinetuneSettings
 from relatum.errors import InputError
-from relatum.evaluation import finetune
 from relatum.objectives.random import RandomWeights
 from relatum.objectives.supervised import Supervised
 from relatum.training.batches import BatchMaker
@@ -64,7 +64,7 @@ def test_labels_are_needed() -> None:
 def test_on_stl10_it_is_finetuning_from_scratch() -> None:
     """The appendix: schedule and augmentations of finetuning, 100 epochs, on the labelled set."""
     recipe = config.draft(flags={"data.name": "stl10", "method": "supervised"}).recipe()
-    train, tuned = recipe.train, finetune.resolved(finetune.FinetuneSettings(), "paper", "stl10")
+    train, tuned = recipe.train, FinetuneSettings().resolve("paper", "stl10")
     assert (train.optimizer, train.schedule, train.weight_decay) == ("adam", tuned.schedule, tuned.weight_decay)
     assert (train.lr, train.backbone_lr, train.batch_size) == (tuned.lr, tuned.backbone_lr, tuned.batch_size)
     assert (train.epochs, recipe.data.split, recipe.views.policy) == (tuned.epochs, "train", tuned.augmentation)
@@ -75,7 +75,7 @@ def test_on_stl10_it_is_finetuning_from_scratch() -> None:
 def test_cutout_is_that_of_finetuning(dataset: str) -> None:
     flags = {"data.name": dataset, "method": "supervised", "views.policy": "finetune"}
     recipe = config.draft(flags=flags).recipe()
-    assert recipe.views.cutout_area == finetune.resolved(finetune.FinetuneSettings(), "paper", dataset).cutout_area
+    assert recipe.views.cutout_area == FinetuneSettings().resolve("paper", dataset).cutout_area
     assert config.draft(flags={**flags, "views.policy": "flip"}).recipe().views.cutout_area is None
 
 

@@ -108,15 +108,13 @@ def settings(run: Path, protocol: str, dataset: str, args: argparse.Namespace) -
     """What the real protocol would say of itself."""
     from relatum import config
     from relatum.paper import grid
-    from relatum.registry import cutout_area
 
     if protocol == "classifier":
         return {}
     said = {"seed": args.seed, "val_fraction": config.read_recipe(run).data.val_fraction}
     said |= {"epochs": args.epochs} if args.epochs else {}
-    said |= {"cutout_area": cutout_area(dataset)} if protocol == "finetune" else {}
     said |= {key: int(value) for key, value in (text.split("=") for text in args.set)}
-    return {**grid.SETTINGS[protocol], **said}
+    return {**grid.protocol_settings(protocol, dataset), **said}
 
 
 if __name__ == "__main__":

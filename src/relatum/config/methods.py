@@ -12,6 +12,8 @@ from typing import Any
 
 from relatum.config.settings import setting
 
+PRESETS = ("paper", "official")  # the paper's settings, or those of the authors' code
+
 
 @dataclass(frozen=True)
 class RelationalOptions:

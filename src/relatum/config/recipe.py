@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from relatum import registry
-from relatum.config.methods import METHODS
+from relatum.config.methods import METHODS, PRESETS
 from relatum.config.settings import build, setting, table
 from relatum.errors import InputError, unknown
 
@@ -159,8 +159,8 @@ class Recipe:
                 tables[section][name] = value
             else:
                 raise unknown("key", key, all_keys(str(values.get("method", "relational"))))
-        if top["preset"] not in ("paper", "official"):
-            raise unknown("preset", str(top["preset"]), ("paper", "official"))
+        if top["preset"] not in PRESETS:
+            raise unknown("preset", str(top["preset"]), PRESETS)
         top["seed"] = seed(top["seed"])
         sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
         objective: Any = tables["objective"]

@@ -32,6 +32,12 @@ def setting(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def choices(cls: type, name: str) -> tuple[str, ...]:
+    """The values that a field of choices accepts."""
+    allowed = next(f.metadata["choices"] for f in dataclasses.fields(cls) if f.name == name)
+    return tuple(allowed or ())
+
+
 def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
     """Make `cls` from a table of values, checking every one.
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import importlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relatum import registry
 from relatum.config import read_recipe
+from relatum.config.protocols import PROTOCOLS, Protocol
 from relatum.config.settings import build, table
 from relatum.errors import InputError, RelatumError
 from relatum.runs.results import Result, make_result
@@ -36,32 +37,6 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'relatum.evaluation' has no attribute {name!r}")
     return getattr(importlib.import_module(f"relatum.evaluation.{_LAZY[name]}"), name)
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """A row of the table of protocols.
-
-    Attributes:
-        module: of `relatum.evaluation`; its `run` takes a `Task` and gives an `Outcome`.
-        settings: the name of its settings' dataclass.
-        summary: one line for people.
-        needs_labels: whether images without labels are an error.
-    """
-
-    module: str
-    settings: str
-    summary: str
-    needs_labels: bool = True
-
-
-PROTOCOLS: dict[str, Protocol] = {
-    "linear": Protocol("linear", "LinearSettings", "a linear classifier on frozen features"),
-    "knn": Protocol("knn", "KNNSettings", "the vote of the nearest neighbours; nothing is trained"),
-    "finetune": Protocol("finetune", "FinetuneSettings", "a copy of the backbone is trained on with a classifier"),
-    "retrieval": Protocol("retrieval", "RetrievalSettings", "what lies nearest to query images", needs_labels=False),
-    "tsne": Protocol("tsne", "TSNESettings", "a map of the representations", needs_labels=False),
-}
 
 
 def evaluate(
@@ -102,8 +77,7 @@ def evaluate(
     started = time.perf_counter()
     run = Path(run)
     recipe = read_recipe(run)
-    code = importlib.import_module(f"relatum.evaluation.{row.module}")
-    chosen = _settings(protocol, getattr(code, row.settings), settings or {}, epochs)
+    chosen = _settings(protocol, row.settings, settings or {}, epochs)
 
     from relatum.evaluation.task import Task
     from relatum.features import state_hash
@@ -125,7 +99,7 @@ def evaluate(
         tag=file_safe(tag) if tag else "",
         progress=progress,
     )
-    outcome = code.run(task)
+    outcome = registry.resolve(row.target)(task)
     if state_hash(backbone) != before:  # frozen means frozen; a backbone of the user's own may do anything in eval mode
         raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
     facts = {"seed": task.seed, "split": task.test.split, "val_fraction": task.fraction, **outcome.protocol}

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.config import read_recipe
+from relatum.config.protocols import CLASSIFIER
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import scores
@@ -39,7 +40,7 @@ def save_classifier(
     result = make_result(
         Path(run),
         recipe,
-        protocol="classifier",
+        protocol=CLASSIFIER,
         dataset=images.name,
         split=split,
         accuracy=accuracy,

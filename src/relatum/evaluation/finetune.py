@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,69 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum import registry, rng, views
-from relatum.config.settings import setting, table
+from relatum import rng, views
+from relatum.config.protocols import FinetuneSettings
+from relatum.config.schedule import step_decay
+from relatum.config.settings import table
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import classifier, scores
 from relatum.evaluation.task import Outcome, Task
 from relatum.features import evaluating, normalise
 from relatum.system.progress import bar
-
-_PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {
-        "lr": 1e-3,
-        "backbone_lr": 1e-4,
-        "batch_size": 32,
-        "weight_decay": 0.0,
-        "schedule": "step",
-        "augmentation": "finetune",
-    },
-    "official": {
-        "lr": 1e-4,
-        "backbone_lr": 1e-3,
-        "batch_size": 128,
-        "weight_decay": 1e-5,
-        "schedule": "constant",
-        "augmentation": "none",
-    },
-}
-
-
-@dataclass(frozen=True)
-class FinetuneSettings:
-    """Finetuning; what is not set follows the preset."""
-
-    epochs: int = setting(100, "passes over the labelled images (the paper's main text has 20)", ge=1)
-    preset: str = setting("run", "paper or official; by default the run's", choices=("run", "paper", "official"))
-    lr: float | None = setting(None, "learning rate of the classifier", gt=0)
-    backbone_lr: float | None = setting(None, "learning rate of the backbone", ge=0)
-    batch_size: int | None = setting(None, "images per step", ge=1)
-    weight_decay: float | None = setting(None, "L2 weight decay", ge=0)
-    schedule: str = setting("preset", "step is ÷10 at 50 % and 75 %", choices=("preset", "step", "constant"))
-    augmentation: str = setting("preset", "chain of the training images", choices=("preset", "finetune", "none"))
-    cutout_area: float | None = setting(
-        None, "share of the image that cutout blanks; by default the dataset's", gt=0, le=1
-    )
-    test_every: int = setting(1, "epochs between two looks at the test set, for the curve", ge=1)
-    save: bool = setting(False, "keep the finetuned network in RUN/finetuned")
-    limit_train: int | None = setting(None, "learn from only so many labelled images, class-balanced", ge=1)
-    val_fraction: float | None = setting(None, "held-out part of the training set; by default the run's", ge=0, le=0.9)
-
-
-def resolved(chosen: FinetuneSettings, preset: str, dataset: str) -> FinetuneSettings:
-    """The settings with everything filled in from the preset and the dataset."""
-    preset = preset if chosen.preset == "run" else chosen.preset
-    missing = {k: v for k, v in _PRESETS[preset].items() if getattr(chosen, k) in (None, "preset")}
-    area = chosen.cutout_area if chosen.cutout_area is not None else registry.cutout_area(dataset)
-    return replace(chosen, preset=preset, cutout_area=area, **missing)
-
-
-def rate(epoch: int, epochs: int, schedule: str) -> float:
-    """The factor of both learning rates in an epoch: 1, then 1/10 from 50 % on, then 1/100 from 75 % on."""
-    if schedule == "constant":
-        return 1.0
-    return 0.1 ** ((epoch >= epochs * 0.5) + (epoch >= epochs * 0.75))
 
 
 class Trainer:
@@ -121,8 +68,9 @@ class Trainer:
 
     def epoch(self, number: int, advance: Callable[[], object] = lambda: None) -> None:
         """Train for one epoch; its order and its views are functions of the seed and its number."""
+        factor = step_decay(number, self.chosen.epochs) if self.chosen.schedule == "step" else 1.0
         for group in self.optimizer.param_groups:
-            group["lr"] = group["base"] * rate(number, self.chosen.epochs, self.chosen.schedule)
+            group["lr"] = group["base"] * factor
         order = rng.permutation(len(self.images), rng.PROBE, self.seed, number)
         self.backbone.train()
         for batch in self.batches:
@@ -173,7 +121,7 @@ def run(task: Task) -> Outcome:
     """The protocol: train a copy, report the test accuracy after the last epoch."""
     train, test = task.train, task.test
     test_labels = task.labels(test)
-    chosen = resolved(task.settings, task.recipe.preset, train.name)
+    chosen = task.settings.resolve(task.recipe.preset, train.name)
     trainer = Trainer(task.backbone, train, task.labels(train), chosen, task.seed)
     curve: dict[int, float] = {}
     predicted = np.empty(0, np.int64)

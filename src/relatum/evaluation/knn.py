@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.config.settings import setting
+from relatum.config.protocols import KNNSettings
 from relatum.evaluation.linear import scores
 from relatum.evaluation.task import OFFLINE, Outcome, Task
-from relatum.features.neighbours import METRICS, nearest
+from relatum.features.neighbours import nearest
 
 Labels = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class KNNSettings:
-    """k-nearest-neighbours (not in the paper)."""
-
-    k: int = setting(20, "neighbours that vote", ge=1)
-    metric: str = setting("cosine", "what near means", choices=METRICS)
-    weighting: str = setting("exp", "a vote weighs exp(similarity / temperature), or 1", choices=("exp", "uniform"))
-    temperature: float = setting(0.07, "of the weights", gt=0)
-    limit_train: int | None = setting(None, "learn from only so many labelled images, class-balanced", ge=1)
-    val_fraction: float | None = setting(None, "held-out part of the training set; by default the run's", ge=0, le=0.9)
 
 
 def knn_predict(
@@ -32,10 +18,10 @@ def knn_predict(
     train_labels: Labels,
     test_features: NDArray[np.float32],
     *,
-    k: int = 20,
-    metric: str = "cosine",
-    weighting: str = "exp",
-    temperature: float = 0.07,
+    k: int = KNNSettings.k,
+    metric: str = KNNSettings.metric,
+    weighting: str = KNNSettings.weighting,
+    temperature: float = KNNSettings.temperature,
 ) -> Labels:
     """The class that the k nearest training images vote for; equal votes go to the lowest class.
 
@@ -63,10 +49,10 @@ def knn_accuracy(
     test_features: NDArray[np.float32],
     test_labels: Labels,
     *,
-    k: int = 20,
-    metric: str = "cosine",
-    weighting: str = "exp",
-    temperature: float = 0.07,
+    k: int = KNNSettings.k,
+    metric: str = KNNSettings.metric,
+    weighting: str = KNNSettings.weighting,
+    temperature: float = KNNSettings.temperature,
 ) -> float:
     """Accuracy in percent of `knn_predict`."""
     predicted = knn_predict(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import warnings
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from torch import nn
 
 from relatum import rng
 from relatum.backbones import seeded
-from relatum.config.settings import setting
+from relatum.config.protocols import LinearSettings
 from relatum.errors import RelatumError
 from relatum.evaluation.task import OFFLINE, Outcome, Task
 from relatum.system.progress import bar
@@ -29,18 +28,6 @@ _MAX_ITER = 500  # of scikit-learn's solver
 _SMALL = 10_000_000  # multiplications of a step below which threads cost more than they give
 Labels = NDArray[np.int64]
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class LinearSettings:
-    """Linear evaluation, as in the paper and in the authors' code alike."""
-
-    epochs: int = setting(100, "passes over the labelled images", ge=1)
-    lr: float = setting(1e-3, "learning rate of Adam, constant", gt=0)
-    batch_size: int = setting(128, "images per step", ge=1)
-    solver: str = setting("adam", "the paper's Adam, or scikit-learn's regression", choices=("adam", "logistic"))
-    limit_train: int | None = setting(None, "learn from only so many labelled images, class-balanced", ge=1)
-    val_fraction: float | None = setting(None, "held-out part of the training set; by default the run's", ge=0, le=0.9)
 
 
 class SoftmaxRegression:
@@ -119,9 +106,9 @@ def fit(
     y: Labels,
     classes: int,
     *,
-    epochs: int = 100,
-    lr: float = 1e-3,
-    batch_size: int = 128,
+    epochs: int = LinearSettings.epochs,
+    lr: float = LinearSettings.lr,
+    batch_size: int = LinearSettings.batch_size,
     seed: int = 1,
     progress: bool = False,
 ) -> SoftmaxRegression:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum import rng
-from relatum.config.settings import setting
+from relatum.config.protocols import RetrievalSettings
 from relatum.errors import InputError
 from relatum.evaluation.pictures import thumbnails
 from relatum.evaluation.task import OFFLINE, Outcome, Task
@@ -30,17 +30,6 @@ _BLOCK = 1000  # queries whose neighbours are held at once: 16 MB at 1000 neighb
 _MOST_CLASSES = 200  # of a matrix inside the result file; larger ones have a file of their own
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class RetrievalSettings:
-    """Retrieval of the nearest images."""
-
-    queries_per_class: int = setting(500, "random queries of each class; all where there are fewer", ge=1)
-    gallery: str = setting("test", "what is searched", choices=("test", "train"))
-    seeds: int = setting(1, "draws of queries to average over: seed, seed + 1, ...", ge=1)
-    backend: str = setting("exact", "exact, or faiss (float32) where installed", choices=("exact", "faiss"))
-    val_fraction: float | None = setting(None, "held-out part of the training set; by default the run's", ge=0, le=0.9)
 
 
 @dataclass(frozen=True)
@@ -76,7 +65,7 @@ def retrieve(
     classes: int,
     exclude: Indices | None = None,
     tops: tuple[int, ...] = TOPS,
-    backend: str = "exact",
+    backend: str = RetrievalSettings.backend,
     advance: Callable[..., None] = lambda steps: None,
 ) -> Retrieved:
     """Search the gallery for every query and count the classes of what is nearest.

@@ -10,14 +10,14 @@ import contextlib
 import io
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relatum import rng
-from relatum.config.settings import setting
+from relatum.config.protocols import TSNESettings
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation.knn import knn_vote
@@ -38,18 +38,6 @@ Floats = NDArray[np.float32]
 Indices = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class TSNESettings:
-    """A t-SNE map with the paper's settings."""
-
-    points: int = setting(10_000, "at most so many images, drawn at random", ge=5)
-    iterations: int = setting(1000, "of the optimisation, after 250 in which it only spreads", ge=300)
-    perplexity: float = setting(30.0, "about how many neighbours count; reduced for few points", gt=1)
-    learning_rate: float = setting(200.0, "of the optimisation", gt=0)
-    backend: str = setting("sklearn", "scikit-learn, or the faster openTSNE (extra)", choices=("sklearn", "opentsne"))
-    val_fraction: float | None = setting(None, "held-out part of the training set; by default the run's", ge=0, le=0.9)
-
-
 class _Watcher(io.TextIOBase):
     """Reads scikit-learn's verbose lines (it has no callback) and turns them into progress."""
 
@@ -67,11 +55,11 @@ class _Watcher(io.TextIOBase):
 def embed_points(
     z: Floats,
     *,
-    iterations: int = 1000,
-    perplexity: float = 30.0,
-    learning_rate: float = 200.0,
+    iterations: int = TSNESettings.iterations,
+    perplexity: float = TSNESettings.perplexity,
+    learning_rate: float = TSNESettings.learning_rate,
     seed: int = 1,
-    backend: str = "sklearn",
+    backend: str = TSNESettings.backend,
     progress: bool = False,
 ) -> tuple[Floats, float, float]:
     """Positions (N, 2), the Kullback-Leibler divergence, and the perplexity used (at most a third of the points)."""

@@ -15,9 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum.config.protocols import KNNSettings
+from relatum.config.settings import choices
 from relatum.errors import InputError
 
-METRICS = ("euclidean", "cosine")
+METRICS = choices(KNNSettings, "metric")
 _BLOCK_BYTES = 64 << 20  # of one block of the distance matrix; three such live at once
 
 Floats = NDArray[np.float64]

@@ -19,25 +19,12 @@ from typing import Any
 
 from relatum import config
 from relatum.config.methods import METHODS
-from relatum.registry import cutout_area
+from relatum.config.protocols import PROTOCOLS, FinetuneSettings
+from relatum.config.settings import table
 
 SEEDS = (1, 2, 3)
-# What decides a protocol's figure, as the paper has it: the command's own defaults, resolved (a test holds them alike).
-SETTINGS: dict[str, dict[str, Any]] = {
-    "linear": {"epochs": 100, "lr": 1e-3, "batch_size": 128, "solver": "adam"},
-    "finetune": {
-        "epochs": 100,  # appendix; the main text says 20
-        "preset": "paper",
-        "lr": 1e-3,
-        "backbone_lr": 1e-4,
-        "batch_size": 32,
-        "weight_decay": 0.0,
-        "schedule": "step",
-        "augmentation": "finetune",
-    },
-    "retrieval": {"queries_per_class": 500, "gallery": "test", "seeds": 1, "backend": "exact"},
-    "tsne": {"points": 10_000, "iterations": 1000, "perplexity": 30.0, "learning_rate": 200.0, "backend": "sklearn"},
-}
+# Settings that do not change a protocol's figure: how often the test set is looked at, and what is saved.
+_NO_EFFECT = ("test_every", "save")
 
 # A random backbone sees no image and does not depend on the dataset. `shapes` is made in code, so it is always there.
 RANDOM_DATA = "shapes"
@@ -157,13 +144,16 @@ class Evaluation:
 
         A supervised run's own score is decided by its training alone.
         """
-        if self.protocol not in SETTINGS:
+        if self.protocol not in PROTOCOLS:
             return {}
         own = self.split == "val" or same_images(self.run.data, self.dataset)
-        wanted = {**SETTINGS[self.protocol], "seed": self.run.seed, "limit_train": self.limit_train}
+        wanted = {
+            **protocol_settings(self.protocol, self.dataset),
+            "seed": self.run.seed,
+            "limit_train": self.limit_train,
+        }
         wanted |= {"val_fraction": self.run.val_fraction if own else 0.0}
         wanted |= {"epochs": self.epochs} if self.epochs is not None else {}
-        wanted |= {"cutout_area": cutout_area(self.dataset)} if self.protocol == "finetune" else {}
         return wanted
 
     def arguments(self, run_dir: str) -> list[str]:
@@ -174,6 +164,19 @@ class Evaluation:
         words += ["--tag", self.tag] * bool(self.tag)
         words += ["--set", f"limit_train={self.limit_train}"] * (self.limit_train is not None)
         return words
+
+
+def protocol_settings(protocol: str, dataset: str) -> dict[str, Any]:
+    """The settings behind a figure of the paper: the protocol's defaults with the preset `paper`."""
+    settings = PROTOCOLS[protocol].settings()
+    if isinstance(settings, FinetuneSettings):
+        settings = settings.resolve("paper", dataset)
+    return {key: value for key, value in table(settings).items() if key not in _NO_EFFECT}
+
+
+def default_epochs(protocol: str) -> int | None:
+    """The protocol's default number of epochs; None where it trains nothing."""
+    return getattr(PROTOCOLS[protocol].settings, "epochs", None) if protocol in PROTOCOLS else None
 
 
 def _digest(values: Mapping[str, Any]) -> str:
@@ -244,10 +247,9 @@ def evaluations(condition: Mapping[str, Any], seeds: Sequence[int], scale: Scale
             protocol = "classifier"  # scored by its own classifier: no probe
         split = condition.get("split", "test")
         if protocol != "finetune":  # only finetuning takes long enough to be scaled down
-            probe = SETTINGS.get(protocol, {}).get("epochs")
-            found.append(Evaluation(run, protocol, dataset, split, epochs=probe))
+            found.append(Evaluation(run, protocol, dataset, split, epochs=default_epochs(protocol)))
             continue
-        whole = SETTINGS[protocol]["epochs"]
+        whole = FinetuneSettings.epochs
         epochs = min(whole, scale.epochs or whole)
         tag = "-".join([f"e{epochs}"] * (epochs < whole) + [f"n{scale.limit_train}"] * (scale.limit_train is not None))
         found.append(Evaluation(run, protocol, dataset, split, tag, epochs, scale.limit_train))

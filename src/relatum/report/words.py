@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeGuard
 
 from relatum import registry
-from relatum.config import methods
+from relatum.config import methods, protocols
 
 METHODS = {name: row.title for name, row in methods.METHODS.items()}
 BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
@@ -20,14 +20,7 @@ DATASETS = {
     "slimagenet": "SlimageNet64",
     "shapes": "shapes",
 }
-PROTOCOLS = {
-    "linear": "Linear evaluation",
-    "knn": "kNN",
-    "finetune": "Finetuning",
-    "retrieval": "Retrieval",
-    "tsne": "t-SNE",
-    "classifier": "Own classifier",
-}
+PROTOCOLS = protocols.TITLES
 
 
 def title(table: Mapping[str, str], name: Any) -> str:

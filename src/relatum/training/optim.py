@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from relatum.config import Train
+from relatum.config.schedule import step_decay
 
 
 def parameter_groups(train: Train, objective: nn.Module, backbone: nn.Module) -> list[dict[str, Any]]:
@@ -42,8 +43,7 @@ def learning_rate(train: Train, step: int, steps_per_epoch: int) -> float:
         progress = (step - warmup) / max(1, total - warmup)
         return train.lr * 0.5 * (1.0 + math.cos(math.pi * progress))
     if train.schedule == "step":
-        epoch = step // steps_per_epoch
-        return float(train.lr * 0.1 ** ((2 * epoch >= train.epochs) + (4 * epoch >= 3 * train.epochs)))
+        return train.lr * step_decay(step // steps_per_epoch, train.epochs)
     return train.lr
 
 
