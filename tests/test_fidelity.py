@@ -36,13 +36,13 @@ def test_there_are_rows() -> None:
 
 
 @pytest.mark.parametrize(("head", "cells"), ROWS, ids=[cells[0][:60] for _, cells in ROWS])
-def test_every_row_is_whole_and_held_by_a_test_or_a_reason(head: list[str], cells: list[str]) -> None:
-    assert head[-1] == "held by"
+def test_every_row_is_complete_and_names_a_test_or_a_reason(head: list[str], cells: list[str]) -> None:
+    assert head[-1] == "covered by"
     assert len(cells) == len(head)
     assert all(cells)
-    held = cells[-1]
-    reason = re.fullmatch(r"no test: (\w.{15,})", held)
-    names = [part.strip() for part in held.split(",")]
+    coverage = cells[-1]
+    reason = re.fullmatch(r"no test: (\w.{15,})", coverage)
+    names = [part.strip() for part in coverage.split(",")]
     assert reason or all(TEST.fullmatch(name) for name in names)
 
 
