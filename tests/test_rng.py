@@ -5,7 +5,7 @@ import numpy as np
 from relatum import rng
 
 
-def test_a_draw_depends_on_its_name_alone() -> None:
+def test_a_draw_depends_on_its_keys_alone() -> None:
     together = rng.key(rng.VIEW, 1, 2, np.arange(100)[None, :], np.arange(4)[:, None])
     alone = rng.key(rng.VIEW, 1, 2, 57, 3)
     assert together.shape == (4, 100)

@@ -7,7 +7,7 @@ from relatum.relation import RelationHead, pair_loss, roll_pairs
 
 
 @pytest.mark.parametrize(("K", "M"), [(2, 2), (3, 5), (6, 4)])
-def test_the_rival_computes_the_same_loss_and_gradients(K, M):
+def test_the_plain_implementation_computes_the_same_loss_and_gradients(K, M):
     torch.manual_seed(1)
     ours, plain = RelationHead(5), PlainHead(5, K, M)
     plain.load_state_dict(ours.state_dict())

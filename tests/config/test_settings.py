@@ -53,7 +53,7 @@ def test_values_as_toml_gives_them() -> None:
         ({"triple": [1, 2, -3]}, "greater than 0"),
     ],
 )
-def test_what_is_wrong_is_said(values: dict[str, object], words: str) -> None:
+def test_errors_are_reported(values: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=words):
         build(Example, values, "example")
 

@@ -55,7 +55,7 @@ def test_the_first_of_two_builders_wins(own_cache: Path) -> None:
     assert len(list((own_cache / "kind").iterdir())) == 1
 
 
-def test_a_full_disk_is_said(own_cache: Path) -> None:
+def test_a_full_disk_is_reported(own_cache: Path) -> None:
     def build(work: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -266,7 +266,7 @@ def test_split_names_beside_others_are_classes(root: Path, picture) -> None:
     assert relatum.data.load(root).classes == ("bus", "test", "train")
 
 
-def test_a_split_that_is_not_there(root: Path, picture) -> None:
+def test_a_missing_split_is_reported(root: Path, picture) -> None:
     picture(root / "a.png")
     with pytest.raises(InputError, match="no 'test' split, only train: hold a part out"):
         relatum.data.load(root, "test")

@@ -129,7 +129,7 @@ def test_a_changed_shard_is_read_again(tmp_path: Path) -> None:
     assert relatum.data.load(tmp_path / "s").images[0, 0, 0, 0] == 6
 
 
-def test_mistakes_are_said(photos: Path, tmp_path: Path) -> None:
+def test_mistakes_are_reported(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not an empty folder"):
         folder.shard(photos, photos)
     (tmp_path / "none").mkdir()

@@ -128,7 +128,7 @@ def test_coarse_labels_keep_the_fine_labels_split(
     assert other.test.classes == ("a", "b", "c")
 
 
-def test_no_val_split_is_said_with_advice(run: Path) -> None:
+def test_a_missing_val_split_is_reported_with_advice(run: Path) -> None:
     with pytest.raises(InputError, match="--val-fraction") as caught:
         evaluate("linear", run, data="toy", split="val")
     assert "--set val_fraction" in str(caught.value)
@@ -160,13 +160,13 @@ def test_pretraining_limit_does_not_limit_the_probe(world: World, make_run: Call
         ({"run": "nowhere"}, "no run at"),
     ],
 )
-def test_bad_input_is_said(run: Path, arguments: dict[str, object], message: str) -> None:
+def test_bad_input_is_reported(run: Path, arguments: dict[str, object], message: str) -> None:
     given = {"protocol": "linear", "run": run, "data": "toy", **arguments}
     with pytest.raises(InputError, match=message):
         evaluate(given.pop("protocol"), given.pop("run"), **given)  # type: ignore[arg-type]
 
 
-def test_unlabelled_images_are_said(world: World, run: Path) -> None:
+def test_unlabelled_images_are_reported(world: World, run: Path) -> None:
     world["bare", "test"] = world["bare", "train"]
     for protocol in ("linear", "knn"):
         with pytest.raises(InputError, match=f"no labels, and {protocol} evaluation needs them"):
@@ -251,7 +251,7 @@ def test_status_of_the_run_is_recorded(run: Path) -> None:
     assert "status" not in evaluate("knn", run, data="toy").pretrain
 
 
-def test_every_protocol_is_there() -> None:
+def test_every_protocol_is_registered() -> None:
     assert set(evaluation.PROTOCOLS) == {"linear", "knn", "finetune", "retrieval", "tsne"}
     for row in evaluation.PROTOCOLS.values():
         assert callable(registry.resolve(row.target))

@@ -121,7 +121,7 @@ def replace_batch(made: Trainer, size: int) -> Trainer:
     return made
 
 
-def test_divergence_is_said(run: Path, world: World) -> None:
+def test_divergence_is_reported(run: Path, world: World) -> None:
     made = trainer(run, world["toy", "train"])
     with torch.no_grad():
         made.classifier.bias.fill_(float("inf"))

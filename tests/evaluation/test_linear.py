@@ -61,7 +61,7 @@ def test_the_callers_random_state_is_untouched() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_divergence_is_said() -> None:
+def test_divergence_is_reported() -> None:
     x, y = toy(50)
     x[3] = np.inf
     with pytest.raises(RelatumError, match="diverged"), np.errstate(all="ignore"):

@@ -71,7 +71,7 @@ def test_an_update_gives_means_and_moves_empty_clusters_to_the_farthest_points()
     assert torch.isfinite(centroids).all()
 
 
-def test_it_finds_what_is_there() -> None:
+def test_it_finds_separated_clusters() -> None:
     x, truth = blobs()
     _, labels = clustering.kmeans(x, 5, 1, 0)
     assert normalized_mutual_info_score(truth, labels) > 0.999

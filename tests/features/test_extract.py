@@ -118,7 +118,7 @@ def test_cache_is_never_stale(backbone: nn.Module, tmp_path: Path, change: str) 
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x93NUMPY\x01", b"no array at all"])
-def test_broken_cache_file_is_computed_anew(backbone: nn.Module, tmp_path: Path, damage: bytes) -> None:
+def test_broken_cache_file_is_computed_again(backbone: nn.Module, tmp_path: Path, damage: bytes) -> None:
     first = features.cached(backbone, images(), tmp_path)
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
@@ -127,7 +127,7 @@ def test_broken_cache_file_is_computed_anew(backbone: nn.Module, tmp_path: Path,
     assert file.read_bytes() == whole
 
 
-def test_cache_cut_short_is_computed_anew(backbone: nn.Module, tmp_path: Path) -> None:
+def test_truncated_cache_file_is_computed_again(backbone: nn.Module, tmp_path: Path) -> None:
     first = features.cached(backbone, images(), tmp_path)
     (file,) = tmp_path.iterdir()
     file.write_bytes(file.read_bytes()[:-100])

@@ -16,7 +16,7 @@ def _fresh():
     numba_available.cache_clear()
 
 
-def test_numba_is_there():
+def test_numba_is_available():
     assert numba_available()
 
 

@@ -84,7 +84,7 @@ def test_five_starts_of_at_most_thirty_iterations(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("reset", ["head", "last"])
-def test_the_head_is_made_anew_in_place_from_seed_and_epoch(reset: str) -> None:
+def test_the_head_is_reset_in_place_from_seed_and_epoch(reset: str) -> None:
     objective = small_objective("deepcluster", reset=reset)
     before = {name: (p, p.detach().clone()) for name, p in objective.named_parameters()}
     objective(small_batch())  # moves the running statistics

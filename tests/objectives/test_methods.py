@@ -50,7 +50,7 @@ def pretrain(method: str, pictures: Path, out: Path, **more: Any) -> bytes:
     return (run.path / "backbone.safetensors").read_bytes()
 
 
-def test_all_seven_are_there() -> None:
+def test_all_seven_methods_are_registered() -> None:
     assert list(METHODS) == [
         "relational",
         "simclr",

@@ -177,7 +177,7 @@ def test_nothing_imports_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 
-def test_what_cannot_be_meant_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_that_select_nothing_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def ask(*names: str, **filters: object) -> None:
         reproduce(names, out=tmp_path, dry_run=True, probe=False, **{"ledger": (), **filters})  # type: ignore[arg-type]
 

@@ -159,7 +159,7 @@ def steps(out: Path) -> list[list[int]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the command of a killed grid is ended by Linux")
-def test_killed_grid_goes_on_where_it_was_and_nothing_runs_twice(tmp_path: Path, trace: Path) -> None:
+def test_a_killed_grid_resumes_and_nothing_runs_twice(tmp_path: Path, trace: Path) -> None:
     out = tmp_path / "out"
     first = grid_process(out)
     wait_for(lambda: len(steps(out)) == 2 and len(steps(out)[1]) > 3)  # the first run is done, the second is at work

@@ -312,7 +312,7 @@ def test_the_paper_of_the_package(make_run: MakeRun, tmp_path: Path) -> None:
     assert "74.99 ± 0.07" in page.text  # linear evaluation, CIFAR-10, ResNet-32
 
 
-def test_missing_references_are_said(make_run: MakeRun, tmp_path: Path) -> None:
+def test_missing_references_are_reported(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(dataset="photos").recipe().info().evaluation("linear", accuracy=61.0)
     _, page = page_of([run.folder], tmp_path / "report.html")
     assert "No result for supervised training or random weights to compare with" in page.text

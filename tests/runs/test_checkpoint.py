@@ -104,7 +104,7 @@ def test_weights_of_the_authors_and_of_the_ecosystem(tmp_path: Path) -> None:
     torch.testing.assert_close(loaded.conv1.weight, standard.conv1.weight)
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_missing_files_are_reported(tmp_path: Path) -> None:
     for source, words in ((tmp_path / "nothing", "no run or weights"), (tmp_path, "is it a run folder")):
         with pytest.raises(InputError, match=words):
             checkpoint.load_backbone(source)

@@ -69,9 +69,7 @@ def test_a_bar_appears_only_when_something_takes_long(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("bytes_", "amount"), [(False, "3000/3000"), (True, "3.0/3.0 kB")])
-def test_a_bar_goes_on_where_it_was_and_counts_bytes(
-    monkeypatch: pytest.MonkeyPatch, bytes_: bool, amount: str
-) -> None:
+def test_a_bar_resumes_and_counts_bytes(monkeypatch: pytest.MonkeyPatch, bytes_: bool, amount: str) -> None:
     text = io.StringIO()
     monkeypatch.setattr(progress, "Console", lambda **options: Console(file=text, force_terminal=True, width=120))
     with progress.bar("decoding [red]odd[/red]", 3000, start=1000, bytes=bytes_, patience=-1) as advance:

@@ -49,7 +49,7 @@ def test_twenty_steps_agree_with_the_reference(tmp_path: Path, options: dict[str
 
 
 @pytest.mark.slow
-def test_compiled_anew_and_from_the_cache_have_the_same_bits(pictures: Path, tmp_path: Path) -> None:
+def test_freshly_compiled_and_cached_kernels_give_the_same_bits(pictures: Path, tmp_path: Path) -> None:
     """A process that compiles the kernels and one that loads them: numba once gave them different bits."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
     made = []

@@ -63,7 +63,7 @@ def test_without_numba_torch_serves(pictures: Path, monkeypatch: pytest.MonkeyPa
     assert of(pictures).recipe.run.kernels == "torch"
 
 
-def test_devices_that_are_not_there(pictures: Path) -> None:
+def test_unavailable_devices_are_rejected(pictures: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
     with pytest.raises(InputError, match="cuda is not available here; there is: cpu"):
@@ -129,7 +129,7 @@ def test_a_recipe_file_says_no_labels_by_default_and_supervised_sees_them_all(pi
         prepare.prepare(config.draft(recipe_file=file, sets=["data.labels=0"]))
 
 
-def test_epochs_of_random_weights_are_none_and_said_so() -> None:
+def test_epochs_of_random_weights_are_ignored_with_a_note() -> None:
     prepared = of("shapes", method="random", train__epochs=5)
     assert prepared.recipe.train.epochs == 0
     assert prepared.notes == ("--epochs 5: random weights are not trained; there are 0 epochs.",)

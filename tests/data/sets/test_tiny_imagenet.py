@@ -71,7 +71,7 @@ def test_a_broken_picture_is_listed(root: Path) -> None:
         relatum.data.load("tiny-imagenet", root=root, strict=True)
 
 
-def test_what_is_wrong_is_said(root: Path, tmp_path: Path, picture) -> None:
+def test_errors_are_reported(root: Path, tmp_path: Path, picture) -> None:
     place = root / "tiny-imagenet-200"
     with pytest.raises(InputError, match="relatum data get tiny-imagenet"):
         relatum.data.load("tiny-imagenet", root=tmp_path)
