@@ -1,9 +1,9 @@
-"""One self-contained HTML page about one run or several: what people look at instead of reading logs. No torch here.
+"""One self-contained HTML page about one or several runs. No torch here.
 
-Order of reading: `runfolder` (what a run left behind) → `page` (what sections share) → `overview`, `scores`,
-`embedding`, `retrieval`, `matrices`, `training`, `pictures`, `tables` (a section or two each) → `document`. `markup`
-makes HTML that is escaped by construction; page.js, map.js and mapinput.js bring charts, matrices and the map to life;
-nothing is ever fetched from anywhere.
+`runs.reading` reads the run folders; `overview`, `comparison`, `embedding_map`, `nearest_images`, `confusion`,
+`curves`, `views_and_pairs` and `result_tables` prepare plain data, a section or two each; `document` renders it with
+the Jinja templates in `templates/` (autoescape on). page.js, map.js and mapinput.js add the interaction. The page
+loads nothing from anywhere.
 """
 
 from relatum.report.document import build

@@ -251,7 +251,7 @@ class EmbeddingMap {
   choose(i, alone) {
     this.chosen = i;
     const box = this.find(".chosen");
-    if (i < 0) box.replaceChildren(make("p", "Choose a point to see its nearest images.", { class: "small" }));
+    if (i < 0) box.replaceChildren(make("p", "Select a point to see its nearest images.", { class: "small" }));
     else this.describe(box, i);
     this.drawMarks();
     if (alone) return;
@@ -277,8 +277,8 @@ class EmbeddingMap {
       button.addEventListener("pointerleave", () => this.point(-1));
       list.append(button);
     }
-    const title = this.kind(i) ? `Nearest images: ${hits} of ${near.length} of its class` : "Nearest images";
-    box.replaceChildren(head, make("h4", near.length ? title : "No neighbours were kept"), list);
+    const title = this.kind(i) ? `Nearest images: ${hits} of ${near.length} of the same class` : "Nearest images";
+    box.replaceChildren(head, make("h4", near.length ? title : "No neighbours were saved"), list);
   }
 
   /** Move the map so that a point is on the screen. */

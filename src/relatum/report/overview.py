@@ -1,4 +1,4 @@
-"""The top of the page: what was trained, on what, for how long, what to know about it, and the scores."""
+"""The top of the page: the scores, what was trained, on what, for how long, and what to know about it."""
 
 from __future__ import annotations
 
@@ -7,150 +7,117 @@ from typing import Any
 
 import numpy as np
 
-from relatum.report import scores
-from relatum.report.markup import Html, el, name_of
-from relatum.report.page import Page, note, section
-from relatum.report.runfolder import Run
-from relatum.report.words import BACKBONES, DATASETS, METHODS, count, duration, number, title
+from relatum.report import comparison
+from relatum.report.formatting import BACKBONES, DATASETS, METHODS, count, duration, title
+from relatum.report.page import Page, Panel, Section, merged
+from relatum.runs.reading import RunRecord, is_number
+
+STATUS = {"running": "not finished", "": "status unknown"}
 
 
-def overview(page: Page) -> Html:
-    """The section, scores first."""
-    groups = scores.groups(page)
-    compared = [scores.comparison(page, key, found) for key, found in groups.items()]
-    without = [run for run in page.runs if not any(run is r for found in groups.values() for r, _ in found)]
-    words = [note(page, [run], scores.why_none(run)) for run in without]
-    facts = _side_by_side(page) if page.several else _card(page, page.runs[0])
-    return section("overview", None, compared, words, facts, label="Overview")
+def overview(page: Page) -> Section:
+    """The section: scores first, then the facts about each run."""
+    groups = comparison.groups(page)
+    scored = [run for entries in groups.values() for run, _ in entries]
+    panels = [_panel(page, run) for run in page.runs]
+    rows = {name: [panel["facts"][name] or "–" for panel in panels] for name in panels[0]["facts"]}
+    data = {
+        "comparisons": [comparison.comparison(page, key, entries) for key, entries in groups.items()],
+        "without_score": merged([(run, comparison.why_none(run)) for run in page.runs if run not in scored]),
+        "rows": {name: values for name, values in rows.items() if set(values) != {"–"}},
+    }
+    return Section("overview", "Overview", None, panels, data=data)
 
 
-STATUS = {
-    "finished": "finished",
-    "interrupted": "interrupted",
-    "running": "not finished",
-    "failed": "failed",
-}
+def subtitle(page: Page) -> str:
+    """One line on a single run: method, backbone, data, views, epochs."""
+    run = page.runs[0]
+    if not run.method or not run.backbone:
+        return ""
+    views, epochs = run.setting("views.number"), run.setting("train.epochs")
+    text = f"{title(METHODS, run.method)} with {title(BACKBONES, run.backbone)}"
+    text += f" on {title(DATASETS, run.data_name)}" if run.data_name else ""
+    text += f", {views} views of each image" if views and views != 1 else ""
+    return text + (f", {epochs} epochs" if epochs else "")
 
 
-def _card(page: Page, run: Run) -> Html:
-    """One run: its facts, and what to know about it."""
-    facts = [el("div", el("dt", k), el("dd", name_of(v))) for k, v in _facts(run) if v not in (None, "")]
-    words = [note(page, [], text) for text in _words(page, run)]
-    return el("article", el("p", _badge(run), class_="status"), el("dl", facts, class_="facts"), words, class_="card")
+def _panel(page: Page, run: RunRecord) -> Panel:
+    status = str(run.info.get("status", ""))
+    facts = {name: "" if value is None else str(value) for name, value in _facts(run).items()}
+    notes = {text: [run] for text in (*_state(run), *_version(page, run), *run.notes)}
+    return {
+        "run": run,
+        "status": STATUS.get(status, status),
+        "ok": status == "finished",
+        "facts": facts,
+        "notes": notes,
+    }
 
 
-def _side_by_side(page: Page) -> Html:
-    """Several runs: a column each, and rows in which they differ stand out."""
-    columns = [dict(_facts(run)) for run in page.runs]
-    head = [
-        el(
-            "th",
-            el("i", class_="swatch", style=f"--c:var(--s{page.colour(run)})"),
-            name_of(run.name),
-            el("br"),
-            _badge(run),
-            scope="col",
-        )
-        for run in page.runs
-    ]
-    rows = []
-    for fact in columns[0]:
-        values = ["–" if column[fact] in (None, "") else str(column[fact]) for column in columns]
-        if set(values) != {"–"}:
-            cells = [el("td", name_of(value)) for value in values]
-            rows.append(
-                el("tr", el("th", fact, scope="row"), cells, class_="differs" if len(set(values)) > 1 else None)
-            )
-    table = el("table", el("thead", el("tr", el("td"), head)), el("tbody", rows), class_="beside")
-    words = [note(page, [run], text) for run in page.runs for text in _words(page, run)]
-    return el(
-        "div",
-        el("div", table, class_="scroll", tabindex="0", role="group", aria_label="Runs side by side"),
-        words,
-        class_="card",
-    )
-
-
-def _badge(run: Run) -> Html:
-    status = str(run.info.get("status", "")) or "status unknown"
-    return el("span", STATUS.get(status, status), class_="badge ok" if status == "finished" else "badge warn")
-
-
-def _words(page: Page, run: Run) -> list[str]:
-    return [*_state(run), *_version(page, run), *run.notes]
-
-
-def _facts(run: Run) -> list[tuple[str, Any]]:
+def _facts(run: RunRecord) -> dict[str, Any]:
     get, info = run.setting, run.info
-    epochs, steps, total = get("train.epochs"), info.get("steps"), info.get("total_steps")
-    done = (
-        f"{count(steps)} of {count(total)}"
-        if number(total) and steps != total
-        else count(steps)
-        if number(steps)
-        else None
-    )
-    images = info.get("images", get("data.images"))
+    images, labels = info.get("images", get("data.images")), get("data.labels", 0)
     speed = run.metrics.get("views_per_second")
     median = float(np.nanmedian(speed)) if speed is not None and np.isfinite(speed).any() else None
-    method = title(METHODS, get("method", "")) or None
-    labels = get("data.labels", 0)
-    return [
-        ("Method", f"{method}, preset {get('preset')}" if method and get("preset") else method),
-        ("Backbone", title(BACKBONES, get("backbone.name", ""))),
-        ("Trained on", title(DATASETS, run.data_name)),
-        ("Images", count(images) if number(images) else None),
-        ("Labels seen", f"{100 * labels:g} %" if number(labels) and labels else None),
-        ("Views of each (K)", get("views.number")),
-        ("Mini-batch (M)", get("train.batch_size")),
-        ("Epochs", epochs),
-        ("Steps", done),
-        ("Seed", get("seed")),
-        ("Took", duration(info.get("seconds"))),
-        ("Speed", f"{median:,.0f} views/s" if median else None),
-        ("Started", str(info.get("started", "")).replace("T", " ").replace("Z", " UTC")),
-        ("Machine", _machine(info)),
-        ("relatum", _software(info)),
-    ]
+    preset = f", preset {get('preset')}" if get("preset") else ""
+    return {
+        "Method": title(METHODS, run.method) + preset if run.method else None,
+        "Backbone": title(BACKBONES, run.backbone),
+        "Training data": title(DATASETS, run.data_name),
+        "Images": count(images) if is_number(images) else None,
+        "Labels used": f"{100 * labels:g} %" if is_number(labels) and labels else None,
+        "Views per image (K)": get("views.number"),
+        "Mini-batch size (M)": get("train.batch_size"),
+        "Epochs": get("train.epochs"),
+        "Steps": _steps(run),
+        "Seed": get("seed"),
+        "Duration": duration(info.get("seconds")),
+        "Speed": f"{median:,.0f} views/s" if median else None,
+        "Started": str(info.get("started", "")).replace("T", " ").replace("Z", " UTC"),
+        "Machine": _machine(info),
+        "relatum": _software(info),
+    }
 
 
-def _machine(info: Mapping[str, Any]) -> str | None:
+def _steps(run: RunRecord) -> str | None:
+    """`1,200 of 5,000`, or one number for a complete run."""
+    steps, total = run.info.get("steps"), run.info.get("total_steps")
+    if not is_number(steps):
+        return None
+    return f"{count(steps)} of {count(total)}" if is_number(total) and steps != total else count(steps)
+
+
+def _machine(info: Mapping[str, Any]) -> str:
     machine, threads = info.get("machine"), info.get("threads")
     if isinstance(machine, Mapping):
         machine = ", ".join(str(machine[k]) for k in ("gpu", "cpu") if machine.get(k))
-    words = [str(machine)] if machine else []
-    words += [f"{threads} thread{'s' if threads != 1 else ''}"] if number(threads) else []
-    return ", ".join(words) or None
+    parts = [str(machine)] if machine else []
+    parts += [f"{threads} thread{'s' if threads != 1 else ''}"] if is_number(threads) else []
+    return ", ".join(parts)
 
 
 def _software(info: Mapping[str, Any]) -> str | None:
     version, commit = info.get("version"), info.get("commit")
-    return f"{version} ({str(commit)[:8]})" if version and commit else str(version) if version else None
+    return f"{version} ({str(commit)[:8]})" if version and commit else version
 
 
-def _state(run: Run) -> list[str]:
-    """What to know about a run that did not come to its end."""
-    status, steps, total = run.info.get("status"), run.info.get("steps"), run.info.get("total_steps")
-    where = f" at step {count(steps)}" + (f" of {count(total)}" if number(total) else "") if number(steps) else ""
-    if status == "interrupted":
-        return [
-            f"Training was interrupted{where}. The command with `--resume` continues it; "
-            "what is shown here is as far as it came."
-        ]
-    if status == "failed":
-        return [f"Training failed{where}. What is shown here is as far as it came."]
-    if status == "running":
-        return [
-            "Training had not finished when this page was made, or its process was killed; `--resume` continues it."
-        ]
-    return []
+def _state(run: RunRecord) -> list[str]:
+    """What to know about a run that is incomplete."""
+    steps = _steps(run)
+    where = f" at step {steps}" if steps else ""
+    texts = {
+        "interrupted": f"Training was interrupted{where}. Repeat the command with `--resume` to continue. "
+        "This page shows the results so far.",
+        "failed": f"Training failed{where}. This page shows the results so far.",
+        "running": "Training had not finished when this page was written, or its process was killed; "
+        "`--resume` continues it.",
+    }
+    status = str(run.info.get("status"))
+    return [texts[status]] if status in texts else []
 
 
-def _version(page: Page, run: Run) -> list[str]:
+def _version(page: Page, run: RunRecord) -> list[str]:
     version = run.info.get("version")
-    if version and str(version) != page.version:
-        return [
-            f"This run was made by relatum {version} and this page by {page.version}: "
-            "what one of them does not know of the other is not shown."
-        ]
-    return []
+    if not version or str(version) == page.version:
+        return []
+    return [f"This run was written by relatum {version}, this page by {page.version}: some fields may be missing."]

@@ -1,96 +1,114 @@
-"""What the sections of a page share: the runs, the images, the data for page.js, and the small words between things."""
+"""What the sections of a page share: the runs, the data for the scripts, and the form of a section."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from relatum.report.images import Atlas
-from relatum.report.markup import Child, Html, clean, el, name_of
-from relatum.report.runfolder import Run
+from relatum.report.thumbnails import Atlas
+from relatum.runs.artifacts import Arrays
+from relatum.runs.reading import RunRecord
 
-# What the paper found under a condition (method, backbone, pretrain, dataset, split, protocol): mean and deviation.
-Paper = Callable[[Mapping[str, Any]], "tuple[float, float | None] | None"]
-Words = list[tuple[Run, str]]
+# From a condition (method, backbone, pretrain, dataset, split, protocol) to the paper's mean and standard deviation.
+PaperValues = Callable[[Mapping[str, Any]], "tuple[float, float | None] | None"]
+Panel = dict[str, Any]
+Reason = tuple[RunRecord, str]
 LINE_COLOURS = 8
 
 
 @dataclass
 class Page:
-    """A page in the making.
+    """A page under construction.
 
     Attributes:
-        runs: what it shows.
-        version: of the relatum that makes it.
-        paper: the paper's figures, or None.
+        runs: the runs it shows.
+        version: the version of relatum that writes it.
+        paper: the paper's values.
         atlas: thumbnails of the maps.
-        data: what page.js reads: charts, matrices, maps.
-        missing: headings of sections that no run fills, and why.
+        data: what the scripts read: charts, matrices, maps.
     """
 
-    runs: list[Run]
+    runs: list[RunRecord]
     version: str
-    paper: Paper | None = None
+    paper: PaperValues
     atlas: Atlas = field(default_factory=Atlas)
     data: dict[str, list[Any]] = field(default_factory=lambda: {"charts": [], "matrices": [], "maps": []})
-    missing: list[tuple[str, Html]] = field(default_factory=list)
 
     @property
     def several(self) -> bool:
-        """Whether runs stand side by side and have to be named."""
+        """Whether there are several runs, so that each must be named."""
         return len(self.runs) > 1
 
-    def colour(self, run: Run) -> int:
+    def colour(self, run: RunRecord) -> int:
         """The number of a run's line colour."""
         return self.runs.index(run) % LINE_COLOURS
 
-    def paper_figure(self, condition: Mapping[str, Any]) -> tuple[float, float | None] | None:
-        """The paper's figure for a condition, or None where it has none."""
-        return self.paper(condition) if self.paper is not None else None
 
-    def run_heading(self, run: Run, *more: Child) -> Html | None:
-        """A heading with the run's name where there are several; otherwise only what there is to add."""
-        if not self.several:
-            return el("h3", *more) if any(more) else None
-        dot = el("i", class_="swatch", style=f"--c:var(--s{self.colour(run)})")
-        return el("h3", dot, name_of(run.name), [el("span", " · ", *more, class_="unit")] if any(more) else None)
+@dataclass
+class Section:
+    """A section: rendered by `templates/NAME.html`, or listed under "Not available" if it has no panels.
 
+    Attributes:
+        name: its id and the name of its template.
+        link: its name in the navigation.
+        heading: its heading; None for the overview.
+        panels: what it shows, one entry per run, artifact or chart.
+        lead: one sentence that explains it.
+        reasons: why it shows nothing for a run, with `code` between backticks.
+        data: whatever else its template needs.
+    """
 
-def section(name: str, heading: str | None, *body: Child, lead: Child = None, label: str | None = None) -> Html:
-    """A landmark with its heading; the first section's heading is the page's own."""
-    title = el("h2", heading, id=f"{name}-title") if heading else None
-    words = el("p", lead, class_="lead") if lead else None
-    labelled = {"aria_labelledby": f"{name}-title"} if heading else {"aria_label": label}
-    return el("section", title, words, *body, id=name, **labelled)
+    name: str
+    link: str
+    heading: str | None
+    panels: list[Panel]
+    lead: str = ""
+    reasons: list[Reason] = field(default_factory=list)
+    data: Panel = field(default_factory=dict)
 
-
-def filled(page: Page, name: str, heading: str, words: Words, body: Html | None, lead: Child) -> Html | None:
-    """A section with what there is, and words on what there is not; where there is nothing, the words go to the end."""
-    notes = [note(page, [r for r, said in words if said == text], text) for text in dict.fromkeys(t for _, t in words)]
-    if body is None:
-        page.missing.append((heading, Html("".join(notes))))
-        return None
-    return section(name, heading, notes, body, lead=lead)
-
-
-def missing(page: Page) -> Html | None:
-    """The last section: a clear word on everything that this page does not show."""
-    if not page.missing:
-        return None
-    blocks = [el("div", el("dt", heading), el("dd", words)) for heading, words in page.missing]
-    return section("missing", "Not in this page", el("dl", blocks, class_="missing"))
+    @property
+    def notes(self) -> dict[str, list[RunRecord]]:
+        """The reasons, each once, with the runs that it applies to."""
+        return merged(self.reasons)
 
 
-def note(page: Page, runs: Sequence[Run], text: str) -> Html:
-    """A clear word on what there is not, and for which runs where there are several; `code` between backticks."""
-    parts = [el("code", part) if i % 2 else clean(part) for i, part in enumerate(text.split("`"))]
-    names = [[", " if i else "", el("strong", name_of(run.name))] for i, run in enumerate(runs)]
-    return el("p", [names, ": "] if names and page.several else None, parts, class_="note")
+def merged(reasons: list[Reason]) -> dict[str, list[RunRecord]]:
+    """Texts, each once, with the runs that it applies to."""
+    return {text: [run for run, other in reasons if other == text] for _, text in reasons}
 
 
-def side_by_side(panels: list[Html], wide: bool = False) -> Html | None:
-    """Panels of several runs beside one another where there is room."""
-    if not panels:
-        return None
-    return el("div", panels, class_="panels wide" if wide else "panels")
+def artifact_panels(
+    page: Page,
+    kind: str,
+    needed: tuple[str, ...],
+    prepare: Callable[[Page, RunRecord, Path, Arrays], Panel],
+    why_none: Callable[[RunRecord], str],
+    applies: Callable[[RunRecord], bool] = lambda run: True,
+) -> tuple[list[Panel], list[Reason]]:
+    """Prepare a panel from each artifact of a kind; an unusable artifact becomes a note on its run.
+
+    Args:
+        page: the page.
+        kind: `views`, `pairs`, `retrieval` or `tsne`.
+        needed: arrays that the artifact must have.
+        prepare: makes the panel's data, complete, so that rendering cannot fail on bad arrays.
+        why_none: the reason to give for a run without a panel.
+        applies: whether such an artifact means anything for a run.
+    """
+    panels: list[Panel] = []
+    reasons: list[Reason] = []
+    for run in page.runs:
+        before = len(panels)
+        for path in run.artifact_files(kind) if applies(run) else ():
+            arrays = run.load_artifact(path, *needed)
+            if arrays is None:
+                continue
+            try:
+                panels.append({"run": run, **prepare(page, run, path, arrays)})
+            except (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError):
+                run.notes.append(f"artifacts/{path.name} has arrays of the wrong form and is not shown.")
+        if len(panels) == before:
+            reasons.append((run, why_none(run)))
+    return panels, reasons

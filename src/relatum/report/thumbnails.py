@@ -1,6 +1,6 @@
-"""Images inside the page: single thumbnails as data URIs, and atlases of thousands of thumbnails for the map.
+"""Images in the page: single thumbnails as data URIs, and an atlas of thousands of thumbnails for the maps.
 
-An atlas holds each distinct image once, whichever run or map shows it, in sheets of 1,024 tiles: a browser decodes one
+The atlas holds each distinct image once, whichever run or map shows it, in sheets of 1,024 tiles: a browser decodes one
 sheet of 1024 × 1024 in a few milliseconds, and 10,000 tiles of 32 × 32 take about 4 MB as JPEG.
 """
 
@@ -33,6 +33,12 @@ def data_uri(image: Images, limit: int = 96) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
+def thumbnail(image: Images, alt: str, size: int = 48, tooltip: str = "") -> dict[str, Any]:
+    """What the template needs to show an image; images of few pixels are shown as squares of colour, not blurred."""
+    small = max(image.shape[:2]) < size
+    return {"src": data_uri(image), "alt": alt, "size": size, "pixels": small, "tooltip": tooltip}
+
+
 class Atlas:
     """Distinct images, collected first and encoded once at the end."""
 
@@ -56,10 +62,9 @@ class Atlas:
         """The sheets as data URIs: the finest tiles whose bytes fit the budget."""
         if not self._images:
             return {"side": 0, "columns": COLUMNS, "sheets": []}
-        side_there = max(max(image.shape[:2]) for image in self._images)
-        # A step finer than the images themselves gains nothing: the first that is worth trying holds them whole.
-        worth = [step for step in STEPS if step[0] < side_there + 16] or list(STEPS[-1:])
-        for side, quality in worth:
+        largest = max(max(image.shape[:2]) for image in self._images)
+        # Tiles larger than the images gain nothing: start with the smallest that holds them at full size.
+        for side, quality in [step for step in STEPS if step[0] < largest + 16] or STEPS[-1:]:
             sheets = self._sheets(side, quality, budget)
             if sheets is not None:
                 break

@@ -1,13 +1,14 @@
-"""How the page says things: names of methods, backbones and datasets as the paper writes them, times, numbers."""
+"""How the page writes names and numbers."""
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping
-from typing import Any, TypeGuard
+from typing import Any
 
 from relatum import registry
 from relatum.config import methods, protocols
+from relatum.runs.reading import is_number
 
 METHODS = {name: row.title for name, row in methods.METHODS.items()}
 BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
@@ -22,14 +23,25 @@ DATASETS = {
 }
 PROTOCOLS = protocols.TITLES
 
+# Control characters are invalid in HTML (NUL) or invisible; their symbols from U+2400 are neither.
+_SYMBOLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
+_SYMBOLS |= {0x7F: 0x2421, 0x2028: 0x2424, 0x2029: 0x2424}
+# Undecodable bytes of file names, and marks that reverse text (`\u202egnp.exe` would read as `exe.png`).
+_UNPRINTABLE = re.compile("[\ud800-\udfff\u202a-\u202e\u2066-\u2069]")
+
+
+def clean(text: object) -> str:
+    """Text that is safe to display: control characters as symbols, unprintable ones as U+FFFD."""
+    return _UNPRINTABLE.sub("\ufffd", str(text).translate(_SYMBOLS))
+
 
 def title(table: Mapping[str, str], name: Any) -> str:
-    """A name as people write it; folders and unknown names stay as they are."""
+    """The written form of a name; folders and unknown names stay as they are."""
     return table.get(str(name), str(name))
 
 
 def data_title(stem: str) -> str:
-    """`cifar10-test` as `CIFAR-10, test`; folders stay as they are."""
+    """`cifar10-test` as `CIFAR-10, test`; other names stay as they are."""
     for name in sorted(DATASETS, key=len, reverse=True):
         if stem.startswith(f"{name}-"):
             return f"{DATASETS[name]}, {stem[len(name) + 1 :]}"
@@ -37,8 +49,8 @@ def data_title(stem: str) -> str:
 
 
 def duration(seconds: Any) -> str | None:
-    """`2 h 5 min`, `3 min 20 s`, `4.2 s`; None where it is not known."""
-    if not number(seconds) or seconds < 0:
+    """`2 h 5 min`, `3 min 20 s`, `4.2 s`; None if unknown."""
+    if not is_number(seconds) or seconds < 0:
         return None
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -53,29 +65,13 @@ def duration(seconds: Any) -> str | None:
     return f"{hours // 24} d {hours % 24} h"
 
 
-def number(value: Any) -> TypeGuard[float]:
-    """Whether it is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
 def count(value: Any) -> str:
     """`50,000`."""
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def percent(value: Any) -> str:
-    """`61.03 %`, or a dash."""
-    return f"{value:.2f} %" if number(value) else "–"
-
-
-def short(value: float) -> str:
+def axis_number(value: float) -> str:
     """A number for an axis or a tooltip: four significant digits, thousands grouped."""
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if size >= 1e6 or size < 1e-4:
-        return f"{value:.3g}"
-    if size >= 1000:
+    if 1000 <= abs(value) < 1e6:
         return f"{value:,.0f}"
-    text = f"{value:.4g}"
-    return text.rstrip("0").rstrip(".") if "." in text and "e" not in text else text
+    return f"{value:.4g}" if 1e-4 <= abs(value) < 1e6 else f"{value:.3g}"

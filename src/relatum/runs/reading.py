@@ -1,0 +1,206 @@
+"""Read a run folder for display: take what there is, and note what is missing or unreadable. No torch here.
+
+A run may be incomplete, written by another version, edited by hand or copied in part, so no file is trusted. The recipe
+is read as plain tables: `Recipe` would refuse a key that it does not know.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum.errors import InputError, RelatumError
+from relatum.runs import artifacts
+from relatum.system.files import file_safe
+
+# Where a result file records what the recipe calls by another name.
+_RECORDED = {"data.name": "dataset", "backbone.name": "backbone", "views.number": "views", "train.epochs": "epochs"}
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+@dataclass(eq=False)
+class RunRecord:
+    """The readable contents of a run folder.
+
+    Attributes:
+        folder: its path.
+        name: its name, unique among the runs that were read together.
+        recipe: the recipe as tables; empty if there is none.
+        recipe_text: the recipe as it was written.
+        info: run.json.
+        metrics: columns of metrics.jsonl, NaN where a line lacks the number.
+        evaluations: result files, each with its file name under `file`.
+        notes: what is missing or unreadable, as sentences.
+    """
+
+    folder: Path
+    name: str
+    recipe: dict[str, Any] = field(default_factory=dict)
+    recipe_text: str = ""
+    info: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, NDArray[np.float64]] = field(default_factory=dict)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def setting(self, key: str, default: Any = None) -> Any:
+        """A dotted key of the recipe, or else what an evaluation recorded about the pretraining."""
+        value: Any = self.recipe
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        recorded = (e["pretrain"].get(_RECORDED.get(key, key)) for e in self.evaluations)
+        return next((v for v in (value if value != "" else None, *recorded) if v is not None), default)
+
+    @property
+    def method(self) -> str:
+        """The method's name, or an empty string."""
+        return str(self.setting("method", ""))
+
+    @property
+    def backbone(self) -> str:
+        """The backbone's name, or an empty string."""
+        return str(self.setting("backbone.name", ""))
+
+    @property
+    def data_name(self) -> str:
+        """The name of the training data: a dataset's, or a folder's without its path."""
+        return re.split(r"[/\\]", str(self.setting("data.name", "")).rstrip("/\\"))[-1]
+
+    @property
+    def dataset(self) -> str:
+        """The name of the training data as result files spell it."""
+        return file_safe(self.data_name) if self.data_name else ""
+
+    @property
+    def unlabelled(self) -> bool:
+        """Whether the training images are known to have no classes."""
+        classes = self.info.get("classes")
+        return isinstance(classes, list) and not classes
+
+    def artifact_files(self, kind: str) -> list[Path]:
+        """Artifacts of a kind, sorted by name: `views.npz`, `tsne-*.npz`."""
+        folder = self.folder / "artifacts"
+        paths = {*folder.glob(f"{kind}.npz"), *folder.glob(f"{kind}-*.npz")}
+        return sorted(path for path in paths if not path.stem.endswith("-matrices"))
+
+    def load_artifact(self, path: Path, *needed: str) -> artifacts.Arrays | None:
+        """The arrays of an artifact, or None and a note if it is unreadable or lacks a needed array."""
+        try:
+            arrays = artifacts.load(path)
+        except RelatumError as error:
+            self.notes.append(f"artifacts/{error}")
+            return None
+        missing = [name for name in needed if name not in arrays]
+        if missing:
+            self.notes.append(f"artifacts/{path.name} has no {', '.join(missing)} and is not shown.")
+            return None
+        return arrays
+
+
+def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
+    """Read run folders in the given order, each once, with unique names."""
+    if not folders:
+        raise InputError("no run to report on; name at least one run folder.")
+    paths = list(dict.fromkeys(Path(folder).resolve() for folder in folders))
+    return [read_run(path, name) for path, name in zip(paths, _unique_names(paths), strict=True)]
+
+
+def read_run(folder: Path, name: str | None = None) -> RunRecord:
+    """Read one run folder; only a folder that is missing or holds no run is an error."""
+    if not folder.is_dir():
+        raise InputError(f"no run at {folder}; name the folder that `relatum pretrain --out` wrote.")
+    parts = ("run.json", "recipe.toml", "metrics.jsonl", "evaluations", "artifacts")
+    if not any((folder / part).exists() for part in parts):
+        raise InputError(
+            f"{folder} is not a run folder: it has no recipe.toml, run.json, metrics.jsonl or evaluations."
+        )
+    run = RunRecord(folder, name or folder.name)
+    if (folder / "run.json").exists():
+        run.info = _read_json(run, folder / "run.json") or {}
+    else:
+        run.notes.append("run.json is missing: status, duration and machine are unknown.")
+    _read_recipe(run)
+    run.metrics = _read_metrics(run)
+    run.evaluations = list(_read_evaluations(run))
+    return run
+
+
+def _unique_names(paths: Sequence[Path]) -> list[str]:
+    """Folder names, with as many parent folders as it takes to tell them apart."""
+    for depth in range(1, 8):
+        names = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(names)) == len(names):
+            return names
+    return [str(path) for path in paths]
+
+
+def _read_json(run: RunRecord, path: Path) -> dict[str, Any] | None:
+    name = path.relative_to(run.folder).as_posix()
+    try:
+        document = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        run.notes.append(f"{name} cannot be read: {error}")
+        return None
+    if not isinstance(document, dict):
+        run.notes.append(f"{name} is not a JSON object and is ignored.")
+        return None
+    return document
+
+
+def _read_recipe(run: RunRecord) -> None:
+    path = run.folder / "recipe.toml"
+    if not path.exists():
+        run.notes.append("recipe.toml is missing: the training settings are unknown.")
+        return
+    try:
+        run.recipe_text = path.read_text("utf-8", errors="replace")
+        run.recipe = tomllib.loads(run.recipe_text)
+    except (OSError, ValueError) as error:
+        run.notes.append(f"recipe.toml cannot be read as TOML: {error}")
+
+
+def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
+    path = run.folder / "metrics.jsonl"
+    rows: list[dict[str, Any]] = []
+    bad = 0
+    for line in path.read_bytes().splitlines() if path.exists() else ():
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if isinstance(row, dict) and is_number(row.get("step")) and row["step"] >= 0:
+            rows.append(row)
+        else:
+            bad += 1
+    if bad:
+        run.notes.append(f"{bad} line{'s' * (bad > 1)} of metrics.jsonl could not be read.")
+    rows.sort(key=lambda row: row["step"])
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if is_number(value))
+    return {name: np.array([row[name] if is_number(row.get(name)) else math.nan for row in rows]) for name in names}
+
+
+def _read_evaluations(run: RunRecord) -> Iterator[dict[str, Any]]:
+    for path in sorted((run.folder / "evaluations").glob("*.json")):
+        result = _read_json(run, path)
+        if result is None:
+            continue
+        result["file"] = path.name
+        result.setdefault("protocol", path.stem.partition("-")[0])
+        for name in ("pretrain", "settings", "details"):
+            if not isinstance(result.get(name), dict):
+                result[name] = {}
+        yield result
