@@ -168,7 +168,7 @@ def test_authors_checkpoint_is_imported_with_its_head(tmp_path: Path) -> None:
     torch.save(state, tmp_path / "authors.tar")
     run("import", str(tmp_path / "authors.tar"), "--backbone", "resnet8", "--out", str(tmp_path / "run"))
     assert (tmp_path / "run" / "relation.safetensors").exists()
-    from relatum.config import read_recipe
+    from relatum.runs.folder import read_recipe
 
     assert read_recipe(tmp_path / "run").method == "relational"
 
@@ -223,7 +223,7 @@ def test_malicious_files_run_nothing(
     capsys.readouterr()
     words = ("pretrain", str(pictures), "--out", str(copy), "--val-fraction", "0.25", "--resume", *FAST)
     run(*words, code=2)
-    assert "holds code" in capsys.readouterr().err
+    assert "contains code" in capsys.readouterr().err
     assert not touched.exists()
 
 

@@ -13,13 +13,13 @@ from relatum.version import __version__
 if TYPE_CHECKING:
     from relatum.api import embed, evaluate, pretrain, search
     from relatum.objectives.relational import RelationalReasoning
-    from relatum.runs.checkpoint import load_backbone
+    from relatum.runs.weights import load_backbone
 
 _PUBLIC = {
     "RelationalReasoning": "relatum.objectives.relational",
     "embed": "relatum.api",
     "evaluate": "relatum.api",
-    "load_backbone": "relatum.runs.checkpoint",
+    "load_backbone": "relatum.runs.weights",
     "pretrain": "relatum.api",
     "search": "relatum.api",
 }

@@ -16,8 +16,8 @@ from torch import nn
 from relatum import config, evaluation, registry
 from relatum.errors import InputError
 from relatum.evaluation import Result
-from relatum.runs.checkpoint import load_backbone
-from relatum.runs.folder import RunFolder
+from relatum.runs.folder import RunFolder, read_recipe
+from relatum.runs.weights import load_backbone
 from relatum.system.progress import Display
 from relatum.training import resolve
 from relatum.version import __version__
@@ -60,7 +60,7 @@ class Run:
     @property
     def recipe(self) -> config.Recipe:
         """The complete recipe."""
-        return config.read_recipe(self.path)
+        return read_recipe(self.path)
 
     def backbone(self) -> nn.Module:
         """The trained backbone, frozen, in eval mode."""
@@ -142,7 +142,7 @@ def _data_name(data: str | Path) -> str:
 
 def _resumed_recipe(folder: RunFolder, draft: config.Draft, display: Display) -> config.Recipe:
     """The recipe that the run began with; a flag that contradicts it is refused, since the bits would change."""
-    began = config.read_recipe(folder.path)
+    began = folder.read_recipe()
     before = config.flatten(began.tables())
     asked = {key: value for key, value in draft.values.items() if value != "auto"}
     now = config.flatten(config.Recipe.from_values({**before, **asked}).tables())
@@ -199,4 +199,4 @@ def report(runs: Sequence[str | os.PathLike[str]], *, out: str | Path | None = N
     from relatum.report import build
 
     paths = [Path(run) for run in runs]
-    return build(paths, Path(out) if out is not None else paths[0] / "report.html")
+    return build(paths, Path(out) if out is not None else RunFolder(paths[0]).report)

@@ -11,7 +11,8 @@ import pytest
 from relatum import backbones, config, data
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
-from relatum.runs import checkpoint
+from relatum.runs import names
+from relatum.runs.weights import save_weights
 
 CLASSES = ("ant", "bee", "cow", "doe")
 
@@ -73,7 +74,7 @@ def make_run(tmp_path: Path) -> Callable[..., Path]:
         module = backbones.build(backbone, seed=recipe.seed)
         info = {"backbone": backbone, "num_features": 64, "mean": [0.4] * 3, "std": [0.25] * 3, "side": 16}
         info |= {"dataset": "toy", "method": "random", "preset": recipe.preset, "version": "0"}
-        checkpoint.save_weights(run / checkpoint.BACKBONE, module.state_dict(), info)
+        save_weights(run / names.BACKBONE, module.state_dict(), info)
         return run
 
     return make

@@ -11,7 +11,7 @@ from relatum import features
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation import embed, search
-from relatum.runs.checkpoint import load_backbone
+from relatum.runs.weights import load_backbone
 
 World = dict[tuple[str, str], ImageSet]
 

@@ -14,7 +14,7 @@ from relatum.data.imageset import ImageSet
 from relatum.errors import InputError, RelatumError
 from relatum.evaluation import Result, evaluate
 from relatum.evaluation.task import Task
-from relatum.runs.checkpoint import load_backbone
+from relatum.runs.weights import load_backbone
 
 Images = Callable[..., ImageSet]
 World = dict[tuple[str, str], ImageSet]
@@ -25,8 +25,8 @@ CONTRACT = {
 
 
 def task(run: Path, data: str = "toy", split: str = "test", **settings: object) -> Task:
-    from relatum.config import read_recipe
     from relatum.config.protocols import LinearSettings
+    from relatum.runs.folder import read_recipe
 
     return Task(run, read_recipe(run), load_backbone(run), data, split, LinearSettings(**settings), 1, "linear")
 
@@ -187,7 +187,8 @@ def test_a_backbone_that_changes_voids_the_result(run: Path, monkeypatch: pytest
 
 
 def test_a_diverged_run_gets_no_score(run: Path) -> None:
-    from relatum.runs.checkpoint import BACKBONE, load_weights, save_weights
+    from relatum.runs.names import BACKBONE
+    from relatum.runs.weights import load_weights, save_weights
 
     state, info = load_weights(run / BACKBONE)
     state["layer4.bn.bias"][:] = float("nan")

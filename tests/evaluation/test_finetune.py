@@ -15,7 +15,7 @@ from relatum.errors import RelatumError
 from relatum.evaluation import evaluate
 from relatum.evaluation.finetune import Trainer
 from relatum.features import state_hash
-from relatum.runs.checkpoint import load_backbone
+from relatum.runs.weights import load_backbone
 
 World = dict[tuple[str, str], ImageSet]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from relatum.config import read_recipe
 from relatum.config.protocols import LinearSettings
 from relatum.data.imageset import ImageSet
 from relatum.evaluation.task import Task
 from relatum.features import normalise
-from relatum.runs.checkpoint import load_backbone
+from relatum.runs.folder import read_recipe
+from relatum.runs.weights import load_backbone
 
 
 def test_images_are_normalised_with_the_statistics_of_the_dataset_they_are_from(

@@ -106,12 +106,12 @@ def result(run: Path, protocol: str, dataset: str, split: str, args: argparse.Na
 
 def settings(run: Path, protocol: str, dataset: str, args: argparse.Namespace) -> dict[str, object]:
     """What the real protocol would say of itself."""
-    from relatum import config
     from relatum.paper import grid
+    from relatum.runs.folder import read_recipe
 
     if protocol == "classifier":
         return {}
-    said = {"seed": args.seed, "val_fraction": config.read_recipe(run).data.val_fraction}
+    said = {"seed": args.seed, "val_fraction": read_recipe(run).data.val_fraction}
     said |= {"epochs": args.epochs} if args.epochs else {}
     said |= {key: int(value) for key, value in (text.split("=") for text in args.set)}
     return {**grid.protocol_settings(protocol, dataset), **said}

@@ -14,6 +14,7 @@ from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import DONE, MISSING, Results, score
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.scheduler import Outcome, execute, missing
+from relatum.runs.folder import read_recipe
 
 RUN = Pretraining("relational", "cifar10", "conv4", 4, 100, 64, 1)
 
@@ -309,7 +310,7 @@ def test_an_entry_is_unpacked_to_a_run_folder(tmp_path: Path) -> None:
         folder = ledger.unpack(name, tmp_path / "runs")
         assert folder == tmp_path / "runs" / "entry"
         assert (folder / "backbone.safetensors").read_bytes() == (run / "backbone.safetensors").read_bytes()
-        assert config.read_recipe(folder).seed == config.read_recipe(run).seed
+        assert read_recipe(folder).seed == read_recipe(run).seed
     (folder / "backbone.safetensors").write_bytes(b"others")
     with pytest.raises(InputError, match="holds other weights"):
         ledger.unpack(path, tmp_path / "runs")

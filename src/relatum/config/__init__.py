@@ -11,7 +11,6 @@ from relatum.config.recipe import (
     defaults,
     draft,
     flatten,
-    read_recipe,
     read_toml,
     seed,
 )
@@ -27,7 +26,6 @@ __all__ = [
     "defaults",
     "draft",
     "flatten",
-    "read_recipe",
     "read_toml",
     "seed",
 ]

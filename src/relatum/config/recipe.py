@@ -79,7 +79,7 @@ class Train:
 
 
 @dataclass(frozen=True)
-class Run:
+class Machine:
     """Where and how fast it runs; `auto` is resolved before training starts."""
 
     device: str = setting("auto", "device", choices=("auto", "cpu", "cuda", "mps"))
@@ -103,7 +103,7 @@ class Checkpoint:
 class Log:
     """What is written while it trains."""
 
-    every_steps: int = setting(10, "steps between two lines of metrics.jsonl", ge=1)
+    every_steps: int = setting(10, "steps between two lines of the metrics file", ge=1)
     knn_every: int = setting(0, "epochs between two kNN looks at a held-out part; 0 is never", ge=0)
     tensorboard: bool = setting(False, "also write TensorBoard files (extra `tensorboard`)")
 
@@ -113,7 +113,7 @@ SECTIONS: dict[str, type] = {
     "views": Views,
     "backbone": BackboneName,
     "train": Train,
-    "run": Run,
+    "run": Machine,
     "checkpoint": Checkpoint,
     "log": Log,
 }
@@ -136,7 +136,7 @@ class Recipe:
     backbone: BackboneName
     objective: Any
     train: Train
-    run: Run
+    run: Machine
     checkpoint: Checkpoint
     log: Log
     version: str = ""
@@ -301,10 +301,3 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"no recipe at {path}.") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InputError(f"{path} is not a readable TOML file: {error}") from None
-
-
-def read_recipe(run: str | Path) -> Recipe:
-    """The complete recipe of a run folder, whose method may be somebody's own and unknown to this process."""
-    if not (Path(run) / "recipe.toml").exists():
-        raise InputError(f"no run at {run}; name the folder that `relatum pretrain --out` wrote.")
-    return Recipe.from_values(flatten(read_toml(Path(run) / "recipe.toml")), made=True)

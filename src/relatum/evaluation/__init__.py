@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relatum import registry
-from relatum.config import read_recipe
 from relatum.config.protocols import PROTOCOLS, Protocol
 from relatum.config.settings import build, table
 from relatum.errors import InputError, RelatumError
+from relatum.runs.folder import RunFolder, read_recipe
 from relatum.runs.results import Result, make_result
 from relatum.system.files import file_safe
 from relatum.system.progress import Display
@@ -81,7 +81,7 @@ def evaluate(
 
     from relatum.evaluation.task import Task
     from relatum.features import state_hash
-    from relatum.runs.checkpoint import load_backbone
+    from relatum.runs.weights import load_backbone
 
     backbone = load_backbone(run).to(_device(device))
     before = state_hash(backbone)
@@ -125,7 +125,7 @@ def evaluate(
 
 def _mention_replaced(run: Path, result: Result, *, show: bool) -> None:
     """Say when a result of other settings gives way: repeating one is nothing new."""
-    old = run / "evaluations" / f"{result.stem}.json"
+    old = RunFolder(run).result(result.stem)
     try:
         before = Result.load(old).settings if old.exists() else result.settings
     except InputError:

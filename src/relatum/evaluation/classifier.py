@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.config import read_recipe
 from relatum.config.protocols import CLASSIFIER
 from relatum.data.imageset import ImageSet
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import scores
+from relatum.runs.folder import read_recipe
 from relatum.runs.results import Result, make_result
 
 

@@ -14,7 +14,8 @@ from relatum import registry
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.features import Features, cached, extract
-from relatum.runs.checkpoint import load_backbone
+from relatum.runs.folder import RunFolder
+from relatum.runs.weights import load_backbone
 from relatum.system.files import write_atomically
 
 Source = str | os.PathLike[str]
@@ -50,7 +51,7 @@ def embed(
     if isinstance(backbone, nn.Module) or not Path(backbone).is_dir():
         z = extract(module, images, batch_size=batch_size, progress=progress)
     else:
-        z = cached(module, images, Path(backbone) / "features", batch_size=batch_size, progress=progress)
+        z = cached(module, images, RunFolder(backbone).features, batch_size=batch_size, progress=progress)
     if target is not None:
         write(target, z, images)
     return z

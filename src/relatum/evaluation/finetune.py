@@ -27,6 +27,7 @@ from relatum.errors import RelatumError
 from relatum.evaluation.linear import classifier, scores
 from relatum.evaluation.task import Outcome, Task
 from relatum.features import evaluating, normalise
+from relatum.runs.folder import RunFolder
 from relatum.system.progress import bar
 
 
@@ -155,9 +156,9 @@ def run(task: Task) -> Outcome:
 
 
 def _save(task: Task, trainer: Trainer) -> str:
-    from relatum.runs.checkpoint import save_weights
+    from relatum.runs.weights import save_weights
 
-    path = task.run / "finetuned" / f"{task.artifact('').name}.safetensors"
+    path = RunFolder(task.run).finetuned(task.stem)
     state = {f"backbone.{k}": v for k, v in trainer.backbone.state_dict().items()}
     state |= {f"classifier.{k}": v for k, v in trainer.classifier.state_dict().items()}
     save_weights(path, state, {**getattr(task.backbone, "info", {}), "classes": list(trainer.images.classes)})

@@ -21,7 +21,6 @@ from relatum.evaluation.pictures import thumbnails
 from relatum.evaluation.task import OFFLINE, Outcome, Task
 from relatum.features.neighbours import nearest
 from relatum.runs import artifacts
-from relatum.system.files import file_safe
 from relatum.system.progress import bar
 
 TOPS = (10, 100, 1000)
@@ -152,9 +151,7 @@ def _details(task: Task, made: list[Retrieved]) -> dict[str, Any]:
     if len(classes) <= _MOST_CLASSES:
         details["matrices"] = {name: matrix.round(4).tolist() for name, matrix in matrices.items()}
     else:
-        path = task.artifact("-matrices.npz")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(path, **{name: matrix.astype(np.float32) for name, matrix in matrices.items()})  # type: ignore[arg-type]
+        path = artifacts.save_matrices(task.run, task.stem, matrices)
         details["matrices_file"] = str(path.relative_to(task.run))
     return details
 
@@ -180,7 +177,7 @@ def _picture(task: Task, z: Floats, gallery_z: Floats) -> None:
     files = None if any(s.files is None for s in sets) else [f for s in sets for f in s.files or ()]
     artifacts.save_retrieval(
         task.run,
-        file_safe(test.name),
+        test.name,
         test.split,
         query_index=queries,
         neighbour_index=near,

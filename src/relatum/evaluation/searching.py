@@ -18,7 +18,7 @@ from relatum.errors import InputError
 from relatum.evaluation.embedding import Source, embed, load_for
 from relatum.features import extract
 from relatum.features.neighbours import nearest
-from relatum.runs.checkpoint import load_backbone
+from relatum.runs.weights import load_backbone
 from relatum.system.files import write_atomically
 from relatum.system.progress import Display
 

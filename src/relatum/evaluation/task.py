@@ -21,7 +21,8 @@ from relatum.config import Recipe
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.features import Features, cached
-from relatum.system.files import file_safe
+from relatum.runs.folder import RunFolder
+from relatum.runs.names import evaluation_stem
 
 _SAME_IMAGES = ({"cifar100", "cifar100-20"},)  # datasets that differ in their labels only
 
@@ -103,17 +104,17 @@ class Task:
 
     def features(self, images: ImageSet) -> Features:
         """Representations by the frozen backbone, kept beside the run."""
-        z = cached(self.backbone, images, self.run / "features", progress=self.progress)
+        z = cached(self.backbone, images, RunFolder(self.run).features, progress=self.progress)
         if not np.isfinite(z).all():
             raise InputError(
                 f"the backbone of {self.run} gives numbers that are not finite for {images.name}; did it diverge?"
             )
         return z
 
-    def artifact(self, ending: str) -> Path:
-        """RUN/artifacts/PROTOCOL-DATASET-SPLIT[-TAG] with an ending such as `.npz`."""
-        parts = (self.protocol, file_safe(self.test.name), self.test.split, self.tag)
-        return self.run / "artifacts" / ("-".join(filter(None, parts)) + ending)
+    @property
+    def stem(self) -> str:
+        """PROTOCOL-DATASET-SPLIT[-TAG], which names all files of this evaluation."""
+        return evaluation_stem(self.protocol, self.test.name, self.test.split, self.tag)
 
     @property
     def fraction(self) -> float:

@@ -25,7 +25,7 @@ from relatum.evaluation.pictures import save_map, thumbnails
 from relatum.evaluation.task import OFFLINE, Outcome, Task
 from relatum.features.neighbours import nearest
 from relatum.runs import artifacts
-from relatum.system.files import file_safe
+from relatum.runs.folder import RunFolder
 from relatum.system.progress import bar
 
 _VEHICLES = {"airplane", "automobile", "car", "ship", "truck"}
@@ -174,7 +174,7 @@ def _keep(
     side = 64 if len(images) * 64 * 64 * 3 <= _THUMB_BYTES else 32
     artifacts.save_tsne(
         task.run,
-        file_safe(images.name),
+        images.name,
         images.split,
         xy=xy,
         thumbs=thumbnails(images.images, side),
@@ -186,7 +186,7 @@ def _keep(
         names=images.files,
         tag=task.tag,
     )
-    stem = task.artifact("")
+    stem = RunFolder(task.run).artifact(task.stem, ending="")
     what = f"{images.name}: {len(images):,} images"
     made = save_map(stem, xy, images.labels, images.classes, what)
     if kinds is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from types import FrameType
 from typing import IO
 
 from relatum.errors import InputError
+from relatum.system.locks import lock_folder, process_alive
 
 Say = Callable[[str], None]
 _WAIT_FOR_LOCK = 60.0  # seconds that an orphaned command is given to save and end
@@ -112,43 +112,22 @@ def _end_with_parent() -> None:
 @contextlib.contextmanager
 def lock(out: Path, say: Say) -> Iterator[IO[str]]:
     """One grid at a time in a folder; waits a little for the command of a grid that was killed."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = (out / ".lock").open("a+")
-    except OSError as error:
-        raise InputError(f"cannot write to {out}: {error.strerror}.") from None
-    with file:
-        deadline = time.monotonic() + _WAIT_FOR_LOCK
-        told = False
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                file.seek(0)
-                owner = file.read().strip()
-                if _alive(owner) or time.monotonic() > deadline:
-                    raise InputError(f"another grid (process {owner or 'unknown'}) is running in {out}.") from None
-                if not told:
-                    say(f"a command of an interrupted grid is still ending in {out}; waiting for it")
-                    told = True
-                time.sleep(0.2)
+    deadline = time.monotonic() + _WAIT_FOR_LOCK
+    told = False
+
+    def wait(file: IO[str]) -> None:
+        nonlocal told
+        file.seek(0)
+        owner = file.read().strip()
+        if process_alive(owner) or time.monotonic() > deadline:  # a grid, and not the command of a killed one
+            raise InputError(f"another grid (process {owner or 'unknown'}) is running in {out}.")
+        if not told:
+            say(f"a command of an interrupted grid is still ending in {out}; waiting for it")
+            told = True
+        time.sleep(0.2)
+
+    with lock_folder(out, on_busy=wait) as file:
         file.truncate(0)
         file.write(f"{os.getpid()}\n")
         file.flush()
         yield file
-
-
-def _alive(owner: str) -> bool:
-    """Whether the process that took the lock still lives (then it is a grid, and not its orphan)."""
-    if not owner.isdigit():
-        return False
-    try:
-        os.kill(int(owner), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    with contextlib.suppress(OSError):  # a killed process that no one has waited for yet is not alive
-        return ") Z " not in Path(f"/proc/{owner}/stat").read_text("utf-8")
-    return True

@@ -18,7 +18,7 @@ texts are arrays of unicode. Images are (S, S, 3) uint8 as people see them: not 
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from relatum.errors import RelatumError
+from relatum.runs.folder import RunFolder
+from relatum.runs.names import MATRICES, PAIRS, VIEWS, evaluation_stem
 from relatum.system.files import write_atomically
 
 Arrays = dict[str, NDArray[Any]]
@@ -48,7 +50,7 @@ def save_views(
         limit: keep only the first so many images.
     """
     views, originals = _images(views, "views", 5)[:limit], _images(originals, "originals", 4)[:limit]
-    return _write(run, "views", views=views, originals=originals, names=_texts(names)[:limit])
+    return _write(run, VIEWS, views=views, originals=originals, names=_texts(names)[:limit])
 
 
 def save_pairs(
@@ -79,7 +81,7 @@ def save_pairs(
     sides = [_texts(side) for side in names or ((), ())]
     return _write(
         run,
-        "pairs",
+        PAIRS,
         left=left[chosen],
         right=right[chosen],
         scores=score[chosen],
@@ -146,7 +148,7 @@ def save_retrieval(
     used = np.unique(np.concatenate([query.ravel(), near.ravel()]))
     return _write(
         run,
-        _stem("retrieval", dataset, split, tag),
+        evaluation_stem("retrieval", dataset, split, tag),
         query_index=query,
         neighbour_index=near,
         distances=np.asarray(distances, np.float32),
@@ -192,7 +194,7 @@ def save_tsne(
     where = np.asarray(xy, np.float32)
     return _write(
         run,
-        _stem("tsne", dataset, split, tag),
+        evaluation_stem("tsne", dataset, split, tag),
         xy=where,
         thumbs=_images(thumbs, "thumbs", 4),
         neighbours=np.asarray(neighbours, np.int64),
@@ -204,6 +206,17 @@ def save_tsne(
     )
 
 
+def save_matrices(run: str | Path, stem: str, matrices: Mapping[str, NDArray[np.float64]]) -> Path:
+    """Keep class matrices that are too large for a result file.
+
+    Args:
+        run: the run folder.
+        stem: PROTOCOL-DATASET-SPLIT[-TAG], as in the result file's name.
+        matrices: (C, C) percent by name.
+    """
+    return _write(run, stem + MATRICES, **{name: matrix.astype(np.float32) for name, matrix in matrices.items()})
+
+
 def load(path: str | Path) -> Arrays:
     """All arrays of an artifact, or a `RelatumError` that says why it cannot be read."""
     try:
@@ -212,10 +225,6 @@ def load(path: str | Path) -> Arrays:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zipfile.LargeZipFile, AttributeError) as error:
         raise RelatumError(f"{Path(path).name} cannot be read: {error or type(error).__name__}") from None
-
-
-def _stem(protocol: str, dataset: str, split: str, tag: str) -> str:
-    return "-".join(part for part in (protocol, dataset, split, tag) if part)
 
 
 def _images(images: ArrayLike, what: str, ndim: int) -> NDArray[np.uint8]:
@@ -230,7 +239,7 @@ def _texts(texts: Sequence[str] | None) -> NDArray[np.str_]:
 
 
 def _write(run: str | Path, stem: str, **arrays: NDArray[Any]) -> Path:
-    path = Path(run) / "artifacts" / f"{stem}.npz"
+    path = RunFolder(run).artifact(stem)
 
     def write(temporary: Path) -> None:
         with temporary.open("wb") as file:  # given a name, numpy would append .npz to it

@@ -9,10 +9,17 @@ import torch
 from relatum import backbones, config, registry
 from relatum.config.methods import METHODS
 from relatum.errors import InputError, unknown
-from relatum.runs import checkpoint
-from relatum.runs.checkpoint import load_backbone, load_state, read_backbone
+from relatum.runs import checkpoint, names
 from relatum.runs.folder import RunFolder
-from relatum.system.files import write_atomically, write_text
+from relatum.runs.weights import (
+    load_backbone,
+    load_state,
+    read_backbone,
+    save_run_weights,
+    save_weights,
+    weights_metadata,
+)
+from relatum.system.files import write_atomically
 from relatum.version import __version__
 
 FORMATS = ("safetensors", "torch", "onnx")
@@ -31,8 +38,8 @@ def export(run: str | Path, format: str, out: str | Path) -> Path:
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
     if format == "safetensors":
-        state, info = read_backbone(run)
-        checkpoint.save_weights(out, state, info)
+        state, metadata = read_backbone(run)
+        save_weights(out, state, metadata)
     elif format == "torch":
         write_atomically(out, lambda path: torch.save(read_backbone(run)[0], path))
     else:
@@ -64,24 +71,25 @@ def _write_onnx(run: str | Path, path: Path) -> None:
 def import_weights(
     file: str | Path, backbone: str, out: str | Path, *, data: str = "cifar10", method: str | None = None
 ) -> Path:
-    """Make a run folder from weights that others trained, ready for `relatum evaluate`.
+    """Create a run folder from weights that others trained, ready for `relatum evaluate`.
 
     Args:
-        file: an authors' `.tar` checkpoint (`backbone`, `relation`), a state dict of the ecosystem, or safetensors.
+        file: an authors' `.tar` checkpoint (`backbone`, `relation`), a torchvision state dict, or safetensors.
         backbone: the architecture's name.
-        out: the run folder to make.
-        data: what it was trained on, for the record.
-        method: how; by default relational where the file holds a relation head, else supervised.
+        out: the run folder to create.
+        data: the dataset that it was trained on.
+        method: the method that it was trained with; by default relational if the file contains a relation head, else
+            supervised.
     """
     folder = RunFolder(out)
     if folder.exists():
-        raise InputError(f"{folder.path} already holds a run; choose another --out.")
+        raise InputError(f"{folder.path} already contains a run; choose another --out.")
     state, _ = read_backbone(file)
     module = backbones.build(backbone)
     load_state(module, state, file)
-    relation = {} if Path(file).suffix == ".safetensors" else checkpoint.load(Path(file)).get("relation", {})
+    relation = {} if Path(file).suffix == names.WEIGHTS_ENDING else checkpoint.load(Path(file)).get("relation", {})
     if not all(isinstance(value, torch.Tensor) for value in relation.values()):
-        raise InputError(f"the relation head in {file} holds more than tensors.")
+        raise InputError(f"the relation head in {file} contains more than tensors.")
     method = method or ("relational" if relation else "supervised")
     registry.find(METHODS, "method", method)
     recipe = config.draft(
@@ -94,21 +102,9 @@ def import_weights(
             "train.epochs": 0,
         }
     ).recipe({"version": __version__, "run.device": "cpu", "run.compile": "off"})
-    info = {
-        "backbone": backbone,
-        "num_features": backbones.feature_size(module),
-        "mean": list(recipe.data.mean or (0.5,) * 3),
-        "std": list(recipe.data.std or (0.25,) * 3),
-        "side": recipe.data.side or 32,
-        "dataset": data,
-        "method": method,
-        "preset": "official",
-        "version": __version__,
-    }
+    metadata = weights_metadata(recipe, backbones.feature_size(module))
     with folder.lock():
-        write_text(folder.recipe, recipe.to_toml())
-        folder.note(status="imported", source=Path(file).name, version=__version__)
-        if relation:
-            checkpoint.save_weights(folder.path / checkpoint.HEAD, relation, info)
-        checkpoint.save_weights(folder.path / checkpoint.BACKBONE, module.state_dict(), info)
+        folder.write_recipe(recipe)
+        folder.update_record(status="imported", source=Path(file).name, version=__version__)
+        save_run_weights(folder.path, module.state_dict(), relation, metadata)
     return folder.path

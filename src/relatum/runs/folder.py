@@ -1,129 +1,123 @@
-"""The run folder: its files, who may write to it, and the metrics that survive a resume without gap or repeat."""
+"""The run folder: the paths of its files, its lock, its recipe and its record (`run.json`). No torch here."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
+from relatum import config
 from relatum.errors import InputError
-from relatum.system.files import write_json, write_text
-
-_OWN = ("recipe.toml", "metrics.jsonl", "run.json", "backbone.safetensors", "relation.safetensors", "report.html")
-_OWN_FOLDERS = ("checkpoints", "artifacts", "evaluations", "features", "finetuned", "tensorboard")
+from relatum.runs import names
+from relatum.system.files import read_json, write_json, write_text
+from relatum.system.locks import lock_folder, remove_if_empty
 
 
 class RunFolder:
-    """Paths and small files of one run."""
+    """Paths and small files of one run.
 
-    def __init__(self, path: str | Path) -> None:
+    Args:
+        path: the folder; it need not exist.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.recipe = self.path / "recipe.toml"
-        self.metrics = self.path / "metrics.jsonl"
-        self.record = self.path / "run.json"
-        self.last = self.path / "checkpoints" / "last.ckpt"
+        self.recipe = self.path / names.RECIPE
+        self.metrics = self.path / names.METRICS
+        self.record = self.path / names.RECORD
+        self.backbone = self.path / names.BACKBONE
+        self.relation = self.path / names.RELATION
+        self.report = self.path / names.REPORT
+        self.checkpoints = self.path / names.CHECKPOINTS
+        self.last = self.checkpoints / names.LAST_CHECKPOINT
+        self.features = self.path / names.FEATURES
 
     def exists(self) -> bool:
         """Whether a run was started here."""
         return self.recipe.exists()
 
     def finished(self) -> bool:
-        """Whether its backbone was written, the last thing that training does."""
-        return (self.path / "backbone.safetensors").exists()
+        """Whether its backbone was written, which is the last step of training."""
+        return self.backbone.exists()
 
     def clear(self) -> None:
-        """Remove the files of a run, and nothing else that may lie in the folder."""
-        for name in _OWN:
+        """Remove the files of the run; any other files in the folder are kept."""
+        for name in names.FILES:
             (self.path / name).unlink(missing_ok=True)
-        for name in _OWN_FOLDERS:
+        for name in names.FOLDERS:
             shutil.rmtree(self.path / name, ignore_errors=True)
+
+    # ---------------------------------------------------------------------------------------------- paths by their stem
+
+    def milestone(self, percent: int) -> Path:
+        """The checkpoint kept after `percent` of the training."""
+        return self.checkpoints / names.milestone(percent)
+
+    def milestones(self) -> list[Path]:
+        """The milestone checkpoints, latest first."""
+        return sorted(self.checkpoints.glob(names.MILESTONES), reverse=True)
+
+    def artifact(self, stem: str, ending: str = names.ARTIFACT_ENDING) -> Path:
+        """RUN/artifacts/STEM.npz, or a file with another ending."""
+        return self.path / names.ARTIFACTS / f"{stem}{ending}"
+
+    def artifacts(self, protocol: str) -> list[Path]:
+        """The artifacts of a protocol (`tsne`) or of training (`views`), sorted by name."""
+        folder, ending = self.path / names.ARTIFACTS, names.ARTIFACT_ENDING
+        paths = {*folder.glob(f"{protocol}{ending}"), *folder.glob(f"{protocol}-*{ending}")}
+        return sorted(path for path in paths if not path.stem.endswith(names.MATRICES))
+
+    def result(self, stem: str) -> Path:
+        """RUN/evaluations/STEM.json."""
+        return self.path / names.EVALUATIONS / f"{stem}{names.RESULT_ENDING}"
+
+    def results(self) -> list[Path]:
+        """All result files, sorted by name."""
+        return sorted((self.path / names.EVALUATIONS).glob(f"*{names.RESULT_ENDING}"))
+
+    def finetuned(self, stem: str) -> Path:
+        """RUN/finetuned/STEM.safetensors."""
+        return self.path / names.FINETUNED / f"{stem}{names.WEIGHTS_ENDING}"
+
+    # ------------------------------------------------------------------------------------------------------------- lock
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """One process at a time: a second one is refused. The system frees the lock of a killed process."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = (self.path / ".lock").open("w")
-        except OSError as error:
-            raise InputError(f"cannot write to {self.path}: {error.strerror}.") from None
-        with handle:
-            try:
-                import fcntl
+        """Let one process at a time train here; a second process gets an `InputError`."""
 
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except ImportError:  # pragma: no cover (not on Windows)
-                pass
-            except OSError:
-                raise InputError(f"another process is training in {self.path}.") from None
+        def refuse(file: IO[str]) -> None:
+            raise InputError(f"another process is training in {self.path}.")
+
+        with lock_folder(self.path, on_busy=refuse):
             try:
                 yield
             finally:
-                self._tidy()
+                remove_if_empty(self.path)  # bad input ended the run before it began
 
-    def _tidy(self) -> None:
-        """Leave no empty folder behind where bad input ended a run before it began."""
-        with contextlib.suppress(OSError):
-            if [path.name for path in self.path.iterdir()] == [".lock"]:
-                (self.path / ".lock").unlink()
-                self.path.rmdir()
+    # ------------------------------------------------------------------------------------------------ recipe and record
 
-    def note(self, **changes: Any) -> None:
-        """Update run.json."""
+    def write_recipe(self, recipe: config.Recipe) -> None:
+        """Write recipe.toml."""
+        write_text(self.recipe, recipe.to_toml())
+
+    def read_recipe(self) -> config.Recipe:
+        """The complete recipe. Its method may be a custom one that is not registered in this process."""
+        if not self.exists():
+            raise InputError(f"no run at {self.path}; name the folder that `relatum pretrain --out` wrote.")
+        return config.Recipe.from_values(config.flatten(config.read_toml(self.recipe)), made=True)
+
+    def update_record(self, **changes: Any) -> None:
+        """Change some keys of run.json and keep the others."""
         write_json(self.record, {**self.read_record(), **changes})
 
     def read_record(self) -> dict[str, Any]:
-        """run.json, or an empty record."""
-        with contextlib.suppress(OSError, json.JSONDecodeError):
-            return dict(json.loads(self.record.read_text("utf-8")))
-        return {}
+        """The content of run.json; empty if it is missing or damaged."""
+        return read_json(self.record) or {}
 
 
-class MetricsWriter:
-    """Appends to metrics.jsonl; opening it at a step first cuts away everything after that step.
-
-    Args:
-        path: the file.
-        step: the step that the run stands at.
-        tensorboard: also write TensorBoard files beside it.
-    """
-
-    def __init__(self, path: Path, step: int, *, tensorboard: bool = False) -> None:
-        self._board = _board(path.parent / "tensorboard", step) if tensorboard else None
-        kept = []
-        if path.exists():
-            for line in path.read_text("utf-8").splitlines():
-                with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
-                    if json.loads(line)["step"] <= step:
-                        kept.append(line + "\n")
-        write_text(path, "".join(kept))
-        self._file = path.open("a", encoding="utf-8")
-
-    def write(self, row: Mapping[str, Any]) -> None:
-        """One line, on its way to the disk at once."""
-        self._file.write(json.dumps(row, allow_nan=True) + "\n")
-        self._file.flush()
-        if self._board is not None:
-            for name in row.keys() - {"step"}:
-                self._board.add_scalar(name, row[name], row["step"])
-
-    def sync(self) -> None:
-        """Force what was written to the disk; done before a checkpoint, so that none is ahead of its metrics."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
-        if self._board is not None:
-            self._board.close()
-
-
-def _board(path: Path, step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.") from None
-    return SummaryWriter(path, purge_step=step + 1)
+def read_recipe(run: str | os.PathLike[str]) -> config.Recipe:
+    """The complete recipe of a run folder."""
+    return RunFolder(run).read_recipe()

@@ -16,7 +16,8 @@ from typing import Any
 from relatum.config import Recipe
 from relatum.config.settings import table
 from relatum.errors import InputError
-from relatum.runs import provenance
+from relatum.runs import names, provenance
+from relatum.runs.folder import RunFolder
 from relatum.system.files import file_safe, write_json
 
 
@@ -57,7 +58,7 @@ class Result:
     @property
     def stem(self) -> str:
         """PROTOCOL-DATASET-SPLIT[-TAG], the result file's name without its ending."""
-        return "-".join(filter(None, (self.protocol, self.dataset, self.split, self.tag)))
+        return names.evaluation_stem(self.protocol, self.dataset, self.split, self.tag)
 
     def document(self) -> dict[str, Any]:
         """The JSON document."""
@@ -74,7 +75,7 @@ class Result:
 
     def save(self, run: str | Path) -> Path:
         """Write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json, whole or not at all."""
-        path = Path(run) / "evaluations" / f"{self.stem}.json"
+        path = RunFolder(run).result(self.stem)
         write_json(path, self.document())
         self.path = path
         return path
@@ -93,7 +94,7 @@ class Result:
 
 
 def make_result(
-    run: Path,
+    run: str | Path,
     recipe: Recipe,
     *,
     protocol: str,
@@ -114,7 +115,7 @@ def make_result(
         dataset=file_safe(dataset),
         split=split,
         accuracy=None if accuracy is None else round(accuracy, 4),
-        pretrain=pretrain_record(recipe, _status(run)),
+        pretrain=pretrain_record(recipe, RunFolder(run).read_record()),
         settings={**settings, "preset": settings.get("preset", recipe.preset)},
         n_train=n_train,
         n_test=n_test,
@@ -126,15 +127,6 @@ def make_result(
         details=details,
         tag=tag,
     )
-
-
-def _status(run: Path) -> dict[str, Any]:
-    """RUN/run.json, or nothing where it is not there."""
-    try:
-        status = json.loads((run / "run.json").read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return status if isinstance(status, dict) else {}
 
 
 def pretrain_record(recipe: Recipe, status: Mapping[str, Any]) -> dict[str, Any]:

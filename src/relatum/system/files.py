@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -35,6 +36,14 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON document atomically; numbers that JSON does not know are refused."""
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object, or None if the file is missing, damaged or holds something else."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        document = json.loads(path.read_text("utf-8"))
+        return document if isinstance(document, dict) else None
+    return None
 
 
 def file_safe(name: str) -> str:

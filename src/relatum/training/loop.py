@@ -24,7 +24,9 @@ from relatum.errors import Interrupted, RelatumError
 from relatum.objectives.base import EpochContext, Objective
 from relatum.objectives.batch import Batch
 from relatum.runs import checkpoint
-from relatum.runs.folder import MetricsWriter, RunFolder
+from relatum.runs.folder import RunFolder
+from relatum.runs.metrics import MetricsWriter
+from relatum.runs.weights import relation_state, save_run_weights
 from relatum.system.progress import Display
 from relatum.training import optim
 from relatum.training.batches import BatchMaker, batches
@@ -99,7 +101,7 @@ class Trainer:
         self.step = int(state["step"])
 
     def save(self, metrics: MetricsWriter | None = None) -> None:
-        """Write last.ckpt, and a milestone when a quarter of the training is done."""
+        """Write the newest checkpoint, and a milestone when a quarter of the training is done."""
         if not self.fabric.is_global_zero:
             return
         if metrics is not None:
@@ -108,7 +110,7 @@ class Trainer:
         checkpoint.save(self.folder.last, state)
         for percent in MILESTONES:
             if self.total and self.step == -(-self.total * percent // 100):
-                checkpoint.save(self.folder.last.with_name(f"milestone-{percent:03d}.ckpt"), state)
+                checkpoint.save(self.folder.milestone(percent), state)
         self._saved_at = time.monotonic()
 
     # -------------------------------------------------------------------------------------------------------- loop
@@ -219,15 +221,8 @@ class Trainer:
 
     def finish(self) -> None:
         """Write the weights: the head first and the backbone last, whose presence says that the run is finished."""
-        relation = {
-            name.removeprefix("relation."): value
-            for name, value in self.objective.head_state().items()
-            if name.startswith("relation.")
-        }
-        if relation:
-            checkpoint.save_weights(self.folder.path / checkpoint.HEAD, relation, self.info)
-        backbone = self.objective.backbone.state_dict()
-        checkpoint.save_weights(self.folder.path / checkpoint.BACKBONE, backbone, self.info)
+        relation = relation_state(self.objective.head_state())
+        save_run_weights(self.folder.path, self.objective.backbone.state_dict(), relation, self.info)
 
 
 @contextmanager

@@ -19,16 +19,15 @@ from relatum.data import ImageSet
 from relatum.errors import InputError, Interrupted
 from relatum.evaluation.knn import knn_accuracy
 from relatum.objectives import Objective
-from relatum.runs import checkpoint, provenance
+from relatum.runs import checkpoint, names, provenance
 from relatum.runs.folder import RunFolder
+from relatum.runs.weights import load_state, read_backbone, weights_metadata
 from relatum.system.allocator import keep_freed_memory
-from relatum.system.files import write_text
 from relatum.system.progress import Display, duration
 from relatum.training import snapshots
 from relatum.training.batches import BatchMaker
 from relatum.training.loop import Trainer, compile_backbone, make_fabric
 from relatum.training.resolve import Prepared
-from relatum.version import __version__
 
 
 def train(
@@ -53,7 +52,7 @@ def train(
     began = time.monotonic()
     _be_deterministic(prepared.recipe)
     torch.set_num_threads(prepared.recipe.run.threads or 1)
-    resumes = not replace and (folder.path / "checkpoints").exists()
+    resumes = not replace and folder.checkpoints.exists()
     objective = make_objective(prepared, own, init=not resumes)
     if prepared.recipe.run.device == "cpu":
         keep_freed_memory()
@@ -67,7 +66,7 @@ def train(
         recipe,
         maker,
         folder,
-        info=_info(recipe, objective.num_features),
+        info=weights_metadata(recipe, objective.num_features),
         fabric=fabric,
         features=lambda: clean_features(objective.backbone, prepared.images),
         monitor=_monitor(prepared, root),
@@ -91,18 +90,18 @@ def train(
         if trainer.step < trainer.total:
             trainer.train()
         if writer:
-            folder.note(steps=trainer.step)
+            folder.update_record(steps=trainer.step)
             _score_classifier(folder.path, objective, prepared, root)
             snapshots.save_pairs(folder.path, objective, maker)
             trainer.finish()  # last: a run without a backbone is one that a resume completes
     except BaseException as error:
         if writer:
             status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
-            folder.note(status=status, seconds=earlier + time.monotonic() - began, steps=trainer.step)
+            folder.update_record(status=status, seconds=earlier + time.monotonic() - began, steps=trainer.step)
         raise
     if writer:
         seconds = earlier + time.monotonic() - began
-        folder.note(status="finished", seconds=seconds)
+        folder.update_record(status="finished", seconds=seconds)
         display.say(f"done in {duration(seconds)}: {folder.path}")
 
 
@@ -113,7 +112,7 @@ def make_objective(prepared: Prepared, own: nn.Module | None = None, *, init: bo
     if recipe.run.kernels == "numba" and recipe.run.precision == "32":
         backbones.attach_fused(backbone)
     if recipe.init and init:
-        checkpoint.load_state(backbone, checkpoint.read_backbone(recipe.init)[0], recipe.init)
+        load_state(backbone, read_backbone(recipe.init)[0], recipe.init)
     with backbones.seeded(recipe.seed, 1):
         objective = objectives.build(
             recipe.method,
@@ -172,9 +171,9 @@ def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> Ba
 
 def _begin(folder: RunFolder, recipe: config.Recipe, prepared: Prepared, total: int) -> None:
     """Write the recipe and the record of what is about to run."""
-    write_text(folder.recipe, recipe.to_toml())
+    folder.write_recipe(recipe)
     called = Path(sys.argv[0]).name
-    folder.note(
+    folder.update_record(
         status="running",
         started=folder.read_record().get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         images=len(prepared.images),
@@ -218,7 +217,7 @@ def _announce(prepared: Prepared, maker: BatchMaker, objective: Objective, displ
         for item in images.skipped[:5]:
             display.say(f"  {item.path}: {item.reason}")
         if len(images.skipped) > 5:
-            display.say(f"  … and {len(images.skipped) - 5} more, all listed in run.json")
+            display.say(f"  … and {len(images.skipped) - 5} more, all listed in {names.RECORD}")
     if maker.dropped and not recipe.train.drop_last:
         display.warn(f"the last mini-batch of each epoch would hold {maker.dropped} image(s), too few; it is dropped.")
 
@@ -244,21 +243,6 @@ def _compile(
         return recipe
     display.warn(f"torch.compile does not work here, going on without it: {failure}")
     return off
-
-
-def _info(recipe: config.Recipe, num_features: int) -> dict[str, Any]:
-    """The metadata of the weights."""
-    return {
-        "backbone": recipe.backbone.name,
-        "num_features": num_features,
-        "mean": list(recipe.data.mean or ()),
-        "std": list(recipe.data.std or ()),
-        "side": recipe.data.side,
-        "dataset": Path(recipe.data.name).name,
-        "method": recipe.method,
-        "preset": recipe.preset,
-        "version": __version__,
-    }
 
 
 def clean_features(backbone: nn.Module, images: ImageSet) -> Tensor:

@@ -1,0 +1,44 @@
+"""The name of every file and folder in a run folder, each written once. No torch here.
+
+Other modules take paths from `relatum.runs.folder.RunFolder`; a message that mentions a file takes its name from here.
+"""
+
+from __future__ import annotations
+
+from relatum.system.files import file_safe
+
+RECIPE = "recipe.toml"
+METRICS = "metrics.jsonl"
+RECORD = "run.json"
+BACKBONE = "backbone.safetensors"
+RELATION = "relation.safetensors"
+REPORT = "report.html"
+FILES = (RECIPE, METRICS, RECORD, BACKBONE, RELATION, REPORT)
+
+CHECKPOINTS = "checkpoints"
+ARTIFACTS = "artifacts"
+EVALUATIONS = "evaluations"
+FEATURES = "features"
+FINETUNED = "finetuned"
+TENSORBOARD = "tensorboard"
+FOLDERS = (CHECKPOINTS, ARTIFACTS, EVALUATIONS, FEATURES, FINETUNED, TENSORBOARD)
+
+LAST_CHECKPOINT = "last.ckpt"
+MILESTONES = "milestone-*.ckpt"
+
+WEIGHTS_ENDING = ".safetensors"
+ARTIFACT_ENDING = ".npz"
+RESULT_ENDING = ".json"
+VIEWS, PAIRS = "views", "pairs"  # stems of the artifacts that training writes
+MATRICES = "-matrices"  # appended to an evaluation's stem: class matrices too large for its result file
+
+
+def milestone(percent: int) -> str:
+    """The checkpoint kept after `percent` of the training."""
+    return MILESTONES.replace("*", f"{percent:03d}")
+
+
+def evaluation_stem(protocol: str, dataset: str, split: str, tag: str = "") -> str:
+    """PROTOCOL-DATASET-SPLIT[-TAG], which names all files of one evaluation."""
+    parts = (protocol, file_safe(dataset), split, file_safe(tag) if tag else "")
+    return "-".join(part for part in parts if part)

@@ -1,0 +1,177 @@
+"""Weights of backbones and heads: safetensors files with their metadata, and backbones rebuilt from them.
+
+The metadata is one key, `relatum`, with a JSON string: backbone, num_features, mean, std, side, dataset, method, preset
+and version. It is enough to rebuild the backbone and to normalise images for it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from relatum import backbones
+from relatum.config import Recipe
+from relatum.errors import InputError
+from relatum.runs import checkpoint, names
+from relatum.runs.folder import RunFolder
+from relatum.system.files import write_atomically
+from relatum.version import __version__
+
+_KEY = "relatum"
+Source = str | os.PathLike[str]
+
+
+def weights_metadata(recipe: Recipe, num_features: int) -> dict[str, Any]:
+    """The metadata of a run's weights.
+
+    Args:
+        recipe: the run's complete recipe. Imported weights may lack a side, mean and standard deviation; they get 32
+            pixels, 0.5 and 0.25.
+        num_features: the size of a representation.
+    """
+    return {
+        "backbone": recipe.backbone.name,
+        "num_features": num_features,
+        "mean": list(recipe.data.mean or (0.5,) * 3),
+        "std": list(recipe.data.std or (0.25,) * 3),
+        "side": recipe.data.side or 32,
+        "dataset": Path(recipe.data.name).name,
+        "method": recipe.method,
+        "preset": recipe.preset,
+        "version": __version__,
+    }
+
+
+def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write weights as safetensors.
+
+    All metadata is under one key: safetensors writes several keys in random order, which would change the bytes.
+    """
+    tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
+    header = {_KEY: json.dumps(metadata, sort_keys=True)}
+    write_atomically(path, lambda p: save_file(tensors, p, metadata=header))
+
+
+def save_run_weights(
+    run: Source, backbone: Mapping[str, Tensor], relation: Mapping[str, Tensor], metadata: Mapping[str, Any]
+) -> None:
+    """Write the relation head, if there is one, and then the backbone, whose file marks a run as finished."""
+    folder = RunFolder(run)
+    if relation:
+        save_weights(folder.relation, relation, metadata)
+    save_weights(folder.backbone, backbone, metadata)
+
+
+def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Weights and their metadata from a safetensors file."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            return state, json.loads(header.get(_KEY, "{}"))
+    except FileNotFoundError:
+        raise InputError(f"no weights at {path}.") from None
+    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Backbone weights and their metadata.
+
+    Args:
+        source: a run folder, a safetensors file, a checkpoint of relatum, an authors' checkpoint or a state dict. An
+            unfinished run gives the weights of its newest checkpoint.
+    """
+    path = Path(source)
+    if path.is_dir():
+        return _read_run(RunFolder(path))
+    if not path.exists():
+        raise InputError(f"no run or weights at {path}.")
+    if path.suffix == names.WEIGHTS_ENDING:
+        return load_weights(path)
+    state = checkpoint.load(path)
+    if isinstance(state.get("objective"), dict):
+        return backbone_state(state["objective"]), state["info"]
+    weights = state.get("backbone", state)  # the authors' checkpoints keep the backbone under this key
+    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        raise InputError(f"{path} contains no backbone weights.")
+    return _plain_names(weights), {}
+
+
+def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    if folder.finished():
+        return load_weights(folder.backbone)
+    newest = checkpoint.newest(folder.path)
+    if newest is None:
+        raise InputError(f"{folder.path} has no {names.BACKBONE} and no checkpoint; is it a run folder?")
+    state = newest[1]
+    return backbone_state(state["objective"]), state["info"]
+
+
+def _plain_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Parameter names without the prefix of data-parallel training, and without a classifier `fc`."""
+    plain = {name: name.removeprefix("module.") for name in weights}
+    return {plain[name]: value for name, value in weights.items() if not plain[name].startswith("fc.")}
+
+
+def backbone_state(objective: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The backbone's part of an objective's state dict."""
+    return _without_prefix(objective, "backbone.")
+
+
+def relation_state(objective: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The relation head's part of an objective's state dict; empty for methods without one."""
+    return _without_prefix(objective, "relation.")
+
+
+def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -> None:
+    """Load a state dict strictly; a mismatch is an error that names the first difference."""
+    expected = module.state_dict()
+    missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
+    wrong = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
+    if missing or extra or wrong:
+        first = (
+            f"{missing[0]} is missing"
+            if missing
+            else f"{extra[0]} is unknown"
+            if extra
+            else f"{wrong[0]} has another shape"
+        )
+        count = len(missing) + len(extra) + len(wrong)
+        raise InputError(f"{source} does not fit this backbone: {first} ({count} difference(s) in all).")
+    module.load_state_dict(state, strict=True)
+
+
+def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) -> nn.Module:
+    """A trained backbone: in eval mode, frozen, with the metadata that is needed to normalise images for it.
+
+    Args:
+        source: a run folder, or a `.safetensors` file that relatum wrote.
+        backbone: the architecture, if the file does not name it.
+
+    Returns:
+        The module, with `num_features` and `info` (backbone, mean, std, side, dataset, method, ...).
+    """
+    state, info = read_backbone(source)
+    architecture = backbone if backbone is not None else info.get("backbone")
+    if architecture is None:
+        raise InputError(f"{source} does not say which backbone it is; name it (backbone=..., --backbone ...).")
+    module = backbones.build(architecture)
+    load_state(module, state, source)
+    module.eval().requires_grad_(False)
+    if not hasattr(module, "num_features"):
+        size = info.get("num_features") or backbones.feature_size(module, info.get("side", 32))
+        setattr(module, "num_features", size)  # noqa: B010 (mypy takes attributes of modules for tensors)
+    setattr(module, "info", info)  # noqa: B010
+    return module

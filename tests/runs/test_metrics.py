@@ -1,0 +1,30 @@
+"""Metrics: no gap and no repeated step after a resume; a damaged line is passed over."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from relatum.runs.metrics import MetricsWriter, read_metrics
+
+
+def test_metrics_are_cut_back_to_the_step(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path, 0)
+    for step in (1, 5, 10, 15):
+        writer.write({"step": step, "loss": 1 / step})
+    writer.sync()
+    writer.close()
+    with path.open("a") as file:
+        file.write('{"step": 20, "lo')  # killed in mid-line
+    writer = MetricsWriter(path, 10)
+    writer.write({"step": 15, "loss": 0.5})
+    writer.close()
+    assert [json.loads(line)["step"] for line in path.read_text().splitlines()] == [1, 5, 10, 15]
+
+
+def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    assert read_metrics(path) == []
+    path.write_text('{"step": 1}\n[2]\n{"step": 3}\n{"step": 4, "lo')
+    assert read_metrics(path) == [{"step": 1}, {"step": 3}]

@@ -1,0 +1,108 @@
+"""Weights: the same bytes for the same weights, one metadata key, and backbones rebuilt from the file alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from relatum import backbones, config
+from relatum.errors import InputError
+from relatum.runs import names
+from relatum.runs.weights import (
+    load_backbone,
+    load_state,
+    load_weights,
+    read_backbone,
+    save_weights,
+    weights_metadata,
+)
+
+
+def save_run(run: Path, name: str = "resnet8") -> torch.nn.Module:
+    module = backbones.build(name, seed=3)
+    info = {"backbone": name, "num_features": 64, "side": 32, "mean": [0.5] * 3, "std": [0.25] * 3}
+    save_weights(run / names.BACKBONE, module.state_dict(), info)
+    return module
+
+
+def test_a_backbone_comes_back_frozen_and_knowing_itself(tmp_path: Path) -> None:
+    saved = save_run(tmp_path)
+    for source in (tmp_path, tmp_path / names.BACKBONE):
+        loaded = load_backbone(source)
+        assert not loaded.training
+        assert not any(p.requires_grad for p in loaded.parameters())
+        assert loaded.info["mean"] == [0.5] * 3
+        assert loaded.num_features == 64
+        for name, value in saved.state_dict().items():
+            torch.testing.assert_close(loaded.state_dict()[name], value, rtol=0, atol=0)
+
+
+def test_the_same_weights_are_the_same_bytes(tmp_path: Path) -> None:
+    save_run(tmp_path / "a")
+    save_run(tmp_path / "b")
+    assert (tmp_path / "a" / names.BACKBONE).read_bytes() == (tmp_path / "b" / names.BACKBONE).read_bytes()
+
+
+def test_weights_of_the_authors_and_of_the_ecosystem(tmp_path: Path) -> None:
+    module = backbones.build("conv4", seed=5)
+    torch.save({"backbone": module.state_dict(), "relation": {}, "optimizer": {}}, tmp_path / "authors.tar")
+    loaded = load_backbone(tmp_path / "authors.tar", backbone="conv4")
+    torch.testing.assert_close(loaded.layer1.conv.weight, module.layer1.conv.weight)
+    with pytest.raises(InputError, match="which backbone"):
+        load_backbone(tmp_path / "authors.tar")
+    with pytest.raises(InputError, match="does not fit"):
+        load_backbone(tmp_path / "authors.tar", backbone="resnet8")
+    standard = backbones.build("resnet34")
+    state = {f"module.{k}": v for k, v in standard.state_dict().items()}
+    torch.save(
+        {**state, "module.fc.weight": torch.zeros(10, 512), "module.fc.bias": torch.zeros(10)}, tmp_path / "r34.pth"
+    )
+    loaded = load_backbone(tmp_path / "r34.pth", backbone="resnet34")
+    torch.testing.assert_close(loaded.conv1.weight, standard.conv1.weight)
+
+
+def test_missing_and_damaged_weights_are_named(tmp_path: Path) -> None:
+    for source, message in ((tmp_path / "nothing", "no run or weights"), (tmp_path, "is it a run folder")):
+        with pytest.raises(InputError, match=message):
+            load_backbone(source)
+    (tmp_path / "x.safetensors").write_bytes(b"nonsense")
+    with pytest.raises(InputError, match="not a readable safetensors"):
+        load_weights(tmp_path / "x.safetensors")
+    with pytest.raises(InputError, match="no weights at"):
+        load_weights(tmp_path / "y.safetensors")
+    torch.save({"lr": 3}, tmp_path / "other.pt")
+    with pytest.raises(InputError, match="no backbone weights"):
+        read_backbone(tmp_path / "other.pt")
+
+
+def test_the_metadata_is_one_key_with_sorted_json(tmp_path: Path) -> None:
+    recipe = config.draft(flags={"data.name": "cifar10", "backbone.name": "resnet8"}).recipe()
+    metadata = weights_metadata(recipe, 64)
+    save_weights(tmp_path / "w.safetensors", {"w": torch.zeros(1)}, metadata)
+    with safe_open(tmp_path / "w.safetensors", framework="pt") as file:
+        header = file.metadata()
+    keys = ["backbone", "dataset", "mean", "method", "num_features", "preset", "side", "std", "version"]
+    assert list(header) == ["relatum"]
+    assert list(json.loads(header["relatum"])) == keys
+    assert load_weights(tmp_path / "w.safetensors")[1] == metadata
+
+
+def test_metadata_of_a_folder_names_no_path(tmp_path: Path) -> None:
+    recipe = config.draft(flags={"data.name": str(tmp_path / "photos")}).recipe()
+    assert weights_metadata(recipe, 64)["dataset"] == "photos"
+
+
+def test_a_mismatch_names_the_first_difference() -> None:
+    module = torch.nn.Linear(2, 3)
+    weight, bias = torch.zeros(3, 2), torch.zeros(3)
+    for state, message in (
+        ({"weight": weight}, "bias is missing"),
+        ({"weight": weight, "bias": bias, "more": bias}, "more is unknown"),
+        ({"weight": weight.T, "bias": bias}, "weight has another shape"),
+    ):
+        with pytest.raises(InputError, match=rf"file does not fit this backbone: {message} \(1 difference"):
+            load_state(module, state, "file")
