@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from relatum import config, registry
+from relatum import config
+from relatum.config.methods import METHODS
 from relatum.errors import InputError
 from relatum.runs.folder import RunFolder, read_recipe
 
@@ -52,7 +53,7 @@ def test_a_damaged_record_is_empty(tmp_path: Path) -> None:
         assert folder.read_record() == {}
 
 
-@pytest.mark.parametrize("method", registry.METHODS)
+@pytest.mark.parametrize("method", METHODS)
 def test_the_recipe_of_a_run_is_read_back(method: str, tmp_path: Path) -> None:
     recipe = config.draft(flags={"data.name": "cifar100", "method": method}).recipe({"run.threads": 2})
     RunFolder(tmp_path).write_recipe(recipe)
