@@ -1,0 +1,79 @@
+"""The package metadata agrees with the code: dependencies, extras, Python versions and the files that are installed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "relatum"
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+PROJECT = SETTINGS["project"]
+DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "faiss": "faiss-cpu"}  # where the names differ
+NOT_IMPORTED = {"onnx", "onnxruntime"}  # torch.onnx imports the one; tests run exported networks with the other
+
+
+def normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {normalised(re.match(r"[\w.-]+", text)[0]) for text in requirements}  # type: ignore[index]
+
+
+def imported() -> set[str]:
+    """The distributions that the source imports, wherever in a file it does so."""
+    modules: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                modules.add(node.module.partition(".")[0])
+    third_party = modules - set(sys.stdlib_module_names) - {"relatum"}
+    return {normalised(DISTRIBUTIONS.get(name, name)) for name in third_party}
+
+
+def test_every_imported_package_is_declared_and_no_other() -> None:
+    extras = {name: names(rows) for name, rows in PROJECT["optional-dependencies"].items() if name != "dev"}
+    declared = names(PROJECT["dependencies"]).union(*extras.values())
+    used = imported()
+    assert used <= declared
+    assert declared - used - {"tensorboard"} == NOT_IMPORTED  # tensorboard is imported through torch.utils
+
+
+def test_extras_named_in_messages_and_documents_exist() -> None:
+    texts = [*SOURCE.rglob("*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    named = {name for path in texts for name in re.findall(r"relatum\[(\w+)\]", path.read_text("utf-8"))}
+    assert named
+    assert named <= set(PROJECT["optional-dependencies"])
+
+
+def test_python_versions_agree() -> None:
+    lowest = PROJECT["requires-python"].removeprefix(">=")
+    versions = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+    assert versions[0] == lowest
+    assert SETTINGS["tool"]["ruff"]["target-version"] == "py" + lowest.replace(".", "")
+    assert SETTINGS["tool"]["mypy"]["python_version"] == lowest
+    assert f"Python {lowest} or later" in (ROOT / "README.md").read_text("utf-8")
+    workflow = (ROOT / ".github" / "workflows" / "test.yml").read_text("utf-8")
+    assert re.findall(r'"(3\.\d+)"', workflow) == versions
+
+
+def test_constraints_allow_what_is_declared() -> None:
+    """Every direct dependency that `make install` installs has exactly one pinned version."""
+    lines = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+    pinned = [normalised(line.split("==")[0]) for line in lines]
+    extras = PROJECT["optional-dependencies"]
+    assert len(pinned) == len(set(pinned))
+    assert names([*PROJECT["dependencies"], *extras["dev"], *extras["faiss"]]) <= set(pinned)
+
+
+def test_every_data_file_of_the_source_is_installed() -> None:
+    patterns = SETTINGS["tool"]["setuptools"]["package-data"]["relatum"]
+    listed = {path for pattern in patterns for path in SOURCE.glob(pattern)}
+    present = {p for p in SOURCE.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc", ".nbi", ".nbc")}
+    assert listed == present
