@@ -1,35 +1,33 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from relatum.paper import estimate
 from relatum.paper.grid import Evaluation, Pretraining
+from relatum.paper.measured import Results
 
 RUN = Pretraining("relational", "cifar10", "conv4", 32, 200, 64, 1)
 
 
-def cost(backbone: str, side: int) -> float:
-    return 1e-4
-
-
 def test_seconds_of_a_run_grow_with_what_it_does() -> None:
-    # 200 epochs x 50,000 images x (32 views x (100 + 5 us) + 992 pairs x 0.6 us) and a start of 10 s
-    assert estimate.run_seconds(RUN, cost) == pytest.approx(10 + 200 * 50_000 * (32 * 105e-6 + 992 * 0.6e-6))
+    # 200 epochs x 50,000 images x (32 views x (260 + 5 us) + 992 pairs x 0.6 us) and a start of 10 s
+    assert estimate.run_seconds(RUN) == pytest.approx(10 + 200 * 50_000 * (32 * 265e-6 + 992 * 0.6e-6))
     half = dataclasses.replace(RUN, epochs=100)
-    assert estimate.run_seconds(half, cost) - 10 == pytest.approx((estimate.run_seconds(RUN, cost) - 10) / 2)
+    assert estimate.run_seconds(half) - 10 == pytest.approx((estimate.run_seconds(RUN) - 10) / 2)
     small = dataclasses.replace(RUN, limit_train=500)
-    assert estimate.run_seconds(small, cost) - 10 == pytest.approx((estimate.run_seconds(RUN, cost) - 10) / 100)
-    assert estimate.run_seconds(Pretraining("random", "shapes", "conv4", 1, 0, 1, 1), cost) == 10
+    assert estimate.run_seconds(small) - 10 == pytest.approx((estimate.run_seconds(RUN) - 10) / 100)
+    assert estimate.run_seconds(Pretraining("random", "shapes", "conv4", 1, 0, 1, 1)) == 10
 
 
 @pytest.mark.parametrize(("data", "seconds"), [("cifar10", 1.7), ("cifar100", 9.0)])
 def test_deepcluster_also_clusters_in_every_epoch(data: str, seconds: float) -> None:
     run = Pretraining("deepcluster", data, "conv4", 1, 200, 128, 1)
-    more = estimate.run_seconds(run, cost) - estimate.run_seconds(dataclasses.replace(run, method="rotation"), cost)
-    features = 50_000 * cost("conv4", 32) / 3
+    more = estimate.run_seconds(run) - estimate.run_seconds(dataclasses.replace(run, method="rotation"))
+    features = 50_000 * estimate.view_seconds("conv4", 32) / 3
     assert more / 200 == pytest.approx(features + seconds, rel=0.02)  # as `relatum.features.clustering` was measured
 
 
@@ -37,48 +35,41 @@ def test_deepcluster_also_clusters_in_every_epoch(data: str, seconds: float) -> 
 def test_an_evaluation_of_fewer_images_costs_less(protocol: str) -> None:
     whole = Evaluation(RUN, protocol, "cifar10", epochs=100)
     few, all_ = (dataclasses.replace(whole, limit_train=n) for n in (500, 60_000))
-    assert estimate.evaluation_seconds(few, cost) < 0.5 * estimate.evaluation_seconds(whole, cost)
-    assert estimate.evaluation_seconds(all_, cost) == estimate.evaluation_seconds(whole, cost)
+    assert estimate.evaluation_seconds(few) < 0.5 * estimate.evaluation_seconds(whole)
+    assert estimate.evaluation_seconds(all_) == estimate.evaluation_seconds(whole)
 
 
 def test_a_supervised_run_s_own_score_costs_nothing() -> None:
-    assert estimate.evaluation_seconds(Evaluation(RUN, "classifier", "cifar10"), cost) == 0
-    linear = estimate.evaluation_seconds(Evaluation(RUN, "linear", "cifar10", epochs=100), cost)
-    finetune = estimate.evaluation_seconds(Evaluation(RUN, "finetune", "cifar10", epochs=100), cost)
+    assert estimate.evaluation_seconds(Evaluation(RUN, "classifier", "cifar10")) == 0
+    linear = estimate.evaluation_seconds(Evaluation(RUN, "linear", "cifar10", epochs=100))
+    finetune = estimate.evaluation_seconds(Evaluation(RUN, "finetune", "cifar10", epochs=100))
     assert 0 < linear < finetune
 
 
-def test_a_measurement_is_made_once_for_a_number_of_threads_and_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls = []
-    monkeypatch.setattr(estimate, "_measure", lambda backbone, side: calls.append((backbone, side)) or 0.5)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    path = tmp_path / "kept.json"
-    assert [estimate.Measured(path)("conv4", 32), estimate.Measured(path)("conv4", 32)] == [0.5, 0.5]
-    assert calls == [("conv4", 32)]
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert estimate.Measured(path)("conv4", 32) == pytest.approx(0.5 / 2**0.9)
-    assert len(calls) == 2
-    path.write_text("not json")
-    assert estimate.Measured(path)("conv4", 64) == pytest.approx(0.5 / 2**0.9)
+def write_entry(folder: Path, run: Pretraining, seconds: float | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    document = {"seconds": seconds, "recipe": run.recipe().tables(), "evaluations": []}
+    (folder / f"{run.id}.json").write_text(json.dumps(document))
 
 
-def test_where_nothing_can_be_measured_the_rough_model_serves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(backbone: str, side: int) -> float:
-        raise ImportError
+def test_the_model_is_scaled_by_measured_seconds_of_this_machine_first(tmp_path: Path) -> None:
+    out, kept = tmp_path / "out", tmp_path / "results"
+    assert estimate.scale(Results(out, [kept])) == 1.0
+    runs = [dataclasses.replace(RUN, seed=seed) for seed in (1, 2, 3)]
+    for run, factor in zip(runs, (2.0, 3.0, 100.0), strict=True):
+        write_entry(kept, run, factor * estimate.run_seconds(run))
+    write_entry(kept, dataclasses.replace(RUN, seed=4), None)
+    write_entry(kept, Pretraining("random", "shapes", "conv4", 1, 0, 1, 1), 1e6)  # not trained
+    assert estimate.scale(Results(out, [kept])) == pytest.approx(3.0)
+    write_entry(out / "ledger", RUN, 0.5 * estimate.run_seconds(RUN))
+    results = Results(out, [kept])
+    assert estimate.scale(results) == pytest.approx(0.5)
+    linear = Evaluation(RUN, "linear", "cifar10", epochs=100)
+    whole = estimate.run_seconds(RUN) + estimate.evaluation_seconds(linear)
+    assert estimate.total([RUN], [linear], results) == pytest.approx(0.5 * whole)
+    assert estimate.total([], [], results) == 0
 
-    monkeypatch.setattr(estimate, "_measure", fails)
-    assert estimate.Measured(tmp_path / "kept.json")("resnet32", 32) == estimate.rough("resnet32", 32)
 
-
-def test_a_real_measurement_is_plausible(tmp_path: Path) -> None:
-    seconds = estimate.Measured(tmp_path / "kept.json")("conv4", 32)
-    assert 1e-6 < seconds < 0.1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(40, "40 s"), (720, "12 min"), (19_800, "5.5 h"), (276_480, "3.2 days")]
-)
-def test_words(seconds: float, words: str) -> None:
-    assert estimate.words(seconds) == words
+@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (720, "12 min"), (19_800, "5.5 h"), (276_480, "3.2 days")])
+def test_duration(seconds: float, text: str) -> None:
+    assert estimate.duration(seconds) == text

@@ -87,7 +87,7 @@ def stamps(runs: Path) -> dict[Path, int]:
 
 def check(out: Path, tables: tuple[str, ...], **asked: Any) -> None:
     """Run tables to the end; every cell is a figure or a picture, and a second run has nothing to do."""
-    assert reproduce(tables, out=out, ledger=(), probe=False, **asked) == 0
+    assert reproduce(tables, out=out, ledger=(), **asked) == 0
     for name in tables:
         document = json.loads((out / "tables" / f"{name}.json").read_text())
         assert document["complete"], name
@@ -102,7 +102,7 @@ def check(out: Path, tables: tuple[str, ...], **asked: Any) -> None:
                 assert np.asarray(Image.open(path).convert("L")).std() > 5, f"{path} is blank"
         assert (out / "tables" / f"{name}.csv").read_text().count("\n") > len(cells)
     before = stamps(out / "runs")
-    assert reproduce(tables, out=out, ledger=(), probe=False, **asked) == 0
+    assert reproduce(tables, out=out, ledger=(), **asked) == 0
     assert stamps(out / "runs") == before, "something ran twice"
 
 

@@ -145,7 +145,7 @@ def grid_process(out: Path, jobs: int = 1) -> subprocess.Popen[bytes]:
         "try:\n"
         f"    sys.exit(reproduce(['linear-evaluation'], datasets=['cifar10'], backbones=['conv4'],"
         f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True,"
-        f" probe=False, jobs={jobs}))\n"
+        f" jobs={jobs}))\n"
         "except RelatumError as error:\n"
         "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
     )
@@ -228,7 +228,7 @@ def test_one_grid_at_a_time_in_a_folder(tmp_path: Path, trace: Path) -> None:
     try:
         wait_for(lambda: bool(steps(out)))
         asked = plan(["linear-evaluation"], SMALL)
-        with pytest.raises(InputError, match=f"another grid .process {process.pid}. is running"):
+        with pytest.raises(InputError, match=f"another .relatum reproduce. .process {process.pid}. is running"):
             execute(asked, Results(out), command=STUB)
     finally:
         process.terminate()
@@ -242,7 +242,7 @@ def test_interruption_names_what_was_stopped(tmp_path: Path, trace: Path, monkey
     killer = subprocess.Popen(
         [sys.executable, "-c", f"import os, time; time.sleep(0.6); os.kill({os.getpid()}, {int(signal.SIGTERM)})"]
     )
-    with pytest.raises(Interrupted, match="stopped during relational-cifar10") as caught:
+    with pytest.raises(Interrupted, match="interrupted during relational-cifar10") as caught:
         execute(asked, Results(out), command=STUB)
     killer.wait()
     assert caught.value.exit_code == 143

@@ -1,11 +1,12 @@
 """`relatum reproduce`: plan, run what is missing, render. The command line calls `reproduce` with its flags.
 
-Tables go to `OUT/tables/NAME.{md,csv,json}` and figures to `OUT/figures/NAME.{png,svg}`; run folders are in
-`OUT/runs`, what became of every command in `OUT/logs`, and the ledger entry of every finished run in `OUT/ledger`.
+Tables are written to `OUT/tables/NAME.{md,csv,json}` and figures to `OUT/figures/NAME.{png,svg}`. Run folders are in
+`OUT/runs`, the log of every command in `OUT/logs`, and the ledger entry of every finished run in `OUT/ledger`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from collections.abc import Sequence
@@ -13,13 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from relatum.errors import InputError
-from relatum.paper import claims, estimate, executors, figures, published, render, scheduler
+from relatum.paper import claims, estimate, figures, published, ray_tasks, render, scheduler
 from relatum.paper.grid import Evaluation, Pretraining, Scale
 from relatum.paper.measured import DONE, Results, score
 from relatum.paper.plan import Plan, Planned, Request, plan
 from relatum.system.files import write_json, write_text
-
-_KINDS = {"pretrain": "runs", "evaluate": "evaluations"}
 
 
 def reproduce(
@@ -39,11 +38,10 @@ def reproduce(
     render_only: bool = False,
     executor: str = "local",
     jobs: int = 1,
-    probe: bool = True,
     as_json: bool = False,
     command: Sequence[str] = (sys.executable, "-m", "relatum"),
 ) -> int:
-    """Reproduce tables and figures of the paper; gives the exit code.
+    """Reproduce tables and figures of the paper; returns the exit code.
 
     Args:
         tables: names of `relatum list tables`.
@@ -52,85 +50,92 @@ def reproduce(
         methods: keep rows of these.
         seeds: average over these; 1, 2 and 3 by default.
         views: K of relational reasoning; in the study of K, the largest K.
-        epochs: of pretraining and, if fewer than its own, of finetuning.
+        epochs: of pretraining and, if fewer than its default, of finetuning.
         limit_train: number of images to pretrain on.
-        out: folder of runs, tables and figures; results in it are used again.
+        out: folder of runs, tables and figures; existing results in it are reused.
         ledger: folders of ledger entries whose results count as done.
-        root: data root handed to the commands.
+        root: data root, passed to the commands.
         dry_run: only plan.
-        render_only: only render what is there.
-        executor: `local` makes runs in processes of this machine; `ray` as tasks of a ray cluster.
-        jobs: runs side by side on this machine, each with its share of the cores.
-        probe: measure the cost of a view for the estimate; a rough model otherwise.
+        render_only: only render existing results.
+        executor: `local` runs processes on this machine; `ray` runs tasks of a Ray cluster.
+        jobs: number of local runs at a time, each with an equal share of the cores.
         as_json: print one JSON document instead of text.
-        command: the words that start relatum.
+        command: program and arguments that start relatum.
     """
     if not tables:
         raise InputError(f"name a table or figure to reproduce: {', '.join(published.NAMES)}.")
     if dry_run and render_only:
         raise InputError("--dry-run only plans and --render only renders: give one of them.")
-    executors.check(executor)
-    if jobs < 1 or (jobs > 1 and executor != "local"):
-        raise InputError(f"--jobs {jobs}: give the number of runs side by side, 1 or more; ray has its own.")
-    for folder in (Path(out), *Path(out).parents):
-        if folder.exists() and not folder.is_dir():
-            raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
-    for folder in map(Path, ledger):
-        if not folder.is_dir() and str(folder) != "results":  # the default need not be there
-            raise InputError(f"--ledger {folder} is not a folder.")
+    _check_executor(executor, jobs)
+    _check_folders(Path(out), [Path(folder) for folder in ledger])
     scale = Scale(views, epochs, limit_train)
-    asked = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
-    for name in asked.unused:
-        _say(f"note: no cell of {', '.join(tables)} has '{name}'; it is left out.")
+    planned = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
+    for name in planned.unused:
+        _log(f"note: no cell of {', '.join(tables)} uses '{name}'; it is ignored.")
     results = Results(out, ledger)
-    cost = estimate.Measured() if probe else estimate.rough
     if dry_run:
-        document = dry_document(asked, results, cost)
-        print(json.dumps(document, indent=2, ensure_ascii=False) if as_json else _dry_words(asked, document))
+        document = dry_document(planned, results)
+        print(_to_json(document) if as_json else _dry_text(document))
         return 0
     failed: dict[str, str] = {}
     if not render_only:
-        _announce(asked, results, cost)
+        _announce(planned, results)
         failed = scheduler.execute(
-            asked, results, command=command, root=root, executor=executor, jobs=jobs, say=_say
+            planned, results, command=command, root=root, executor=executor, jobs=jobs, log=_log
         ).failed
     try:
-        rendered = write(asked, results, Path(out))
+        rendered = write(planned, results, Path(out))
     except OSError as error:
         raise InputError(f"cannot write tables to {out}: {error.strerror}.") from None
     if as_json:
-        print(json.dumps(rendered[0] if len(rendered) == 1 else {"tables": rendered}, indent=2, ensure_ascii=False))
+        print(_to_json(rendered[0] if len(rendered) == 1 else {"tables": rendered}))
     else:
         print("\n".join(render.to_markdown(r) for r in rendered))
-        _say(f"tables: {', '.join(str(Path(out) / 'tables' / name) + '.md' for name in tables)} (and .csv, .json)")
-        if drawn := [path for r in rendered for path in r["figures"] if path.endswith(".png")]:
-            _say(f"pictures: {', '.join(drawn)} (and .svg)")
-    for what, why in failed.items():
-        _say(f"failed: {what}: {why}")
-    return 0 if not failed and all(_ended_well(r) for r in rendered) else 1
+        _log(f"tables: {', '.join(str(Path(out) / 'tables' / name) + '.md' for name in tables)} (and .csv, .json)")
+        if images := [path for r in rendered for path in r["figures"] if path.endswith(".png")]:
+            _log(f"figures: {', '.join(images)} (and .svg)")
+    for name, reason in failed.items():
+        _log(f"failed: {name}: {reason}")
+    # Claims without enough runs are no failure: that table has nothing to run itself.
+    return 0 if not failed and all(r["table"] == "claims" or r["complete"] for r in rendered) else 1
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _ended_well(rendered: dict[str, Any]) -> bool:
-    """Claims that lack runs are no failure: the table says so, and has nothing to run itself."""
-    return rendered["table"] == "claims" or bool(rendered["complete"])
+def _to_json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _check_executor(executor: str, jobs: int) -> None:
+    if executor not in scheduler.EXECUTORS:
+        raise InputError(f"executor '{executor}' is not known; use {' or '.join(scheduler.EXECUTORS)}.")
+    if executor == "ray":
+        ray_tasks.import_ray()
+    if jobs < 1 or (jobs > 1 and executor != "local"):
+        raise InputError(f"--jobs {jobs} must be 1 or more, and 1 with --executor ray, which schedules by itself.")
+
+
+def _check_folders(out: Path, ledgers: Sequence[Path]) -> None:
+    for folder in (out, *out.parents):
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {out} cannot be a folder: {folder} is a file.")
+    for folder in ledgers:
+        if not folder.is_dir() and str(folder) != "results":  # the default is optional
+            raise InputError(f"--ledger {folder} is not a folder.")
 
 
 # ------------------------------------------------------------------------------------------------------------- planning
 
 
-def dry_document(asked: Plan, results: Results, cost: estimate.Cost) -> dict[str, Any]:
+def dry_document(planned: Plan, results: Results) -> dict[str, Any]:
     """The plan as data: one table's document, or for several a list of them and the union of their runs."""
-    documents = [_dry_table(t, asked.request, results, cost) for t in asked.tables]
-    if len(documents) == 1:
-        return documents[0]
-    return {"tables": documents, **_work(asked, results, cost)}
+    documents = [_dry_table(t, planned.request, results) for t in planned.tables]
+    return documents[0] if len(documents) == 1 else {"tables": documents, **_work(planned, results)}
 
 
-def _dry_table(planned: Planned, request: Request, results: Results, cost: estimate.Cost) -> dict[str, Any]:
+def _dry_table(planned: Planned, request: Request, results: Results) -> dict[str, Any]:
     if planned.name == "claims":
         cells = _claim_cells(results, request)
     else:
@@ -150,13 +155,10 @@ def _dry_table(planned: Planned, request: Request, results: Results, cost: estim
             for c in planned.cells
         ]
     title = "; ".join(dict.fromkeys(s.title for s in planned.sheets)) or planned.table.title
-    work = _work(planned, results, cost)
-    seconds = work.pop("seconds_estimate")
-    return {"table": planned.name, "title": title, **work, "cells": cells, "seconds_estimate": seconds}
+    return {"table": planned.name, "title": title, **_work(planned, results), "cells": cells}
 
 
 def _claim_cells(results: Results, request: Request) -> list[dict[str, Any]]:
-    rows = claims.document(results, request)["claims"]
     return [
         {
             "row": c["sentence"],
@@ -167,109 +169,85 @@ def _claim_cells(results: Results, request: Request) -> list[dict[str, Any]]:
             "kind": "claim",
             "row_key": c["key"],
         }
-        for c in rows
+        for c in claims.document(results, request)["claims"]
     ]
 
 
-def _work(asked: Plan | Planned, results: Results, cost: estimate.Cost) -> dict[str, Any]:
-    """Runs and evaluations with what is done, and the seconds of what is left."""
-    runs, evaluations, pictures = asked.runs, asked.evaluations, asked.pictures
-    have = {e: results.ready(e, picture=e in pictures) for e in evaluations}
-    needed = {e.run for e, there in have.items() if not there}
-    left = [r for r in runs if r in needed and not results.trained(r) and not _weights_kept(r, results)]
-    probes = [e for e in evaluations if e.protocol != "classifier"]  # a supervised run scores itself
-    seconds = estimate.total(left, [e for e in probes if not have[e]], cost)
+def _work(planned: Plan | Planned, results: Results) -> dict[str, Any]:
+    """Runs and evaluations with what is done, and an estimate of the seconds left."""
+    pictures = planned.pictures
+    ready = {e: results.ready(e, picture=e in pictures) for e in planned.evaluations}
+    unfinished = {e.run for e, done in ready.items() if not done}
+    to_train = [
+        run
+        for run in planned.runs
+        if run in unfinished
+        and not results.trained(run)
+        and all(entry.backbone is None for entry in results.entries_of(run))
+    ]
+    commands = [e for e in ready if e.protocol != "classifier"]  # a supervised run scores itself
     return {
-        "pretrain": [_run(r, results) for r in runs],
-        "evaluate": [_evaluation(e, results, done=have[e]) for e in probes],
-        "seconds_estimate": round(seconds, 1),
+        "pretrain": [_run(run, results) for run in planned.runs],
+        "evaluate": [_evaluation(e, results, done=ready[e]) for e in commands],
+        "seconds_estimate": round(estimate.total(to_train, [e for e in commands if not ready[e]], results), 1),
     }
 
 
-def _announce(asked: Plan, results: Results, cost: estimate.Cost) -> None:
-    """Before anything starts: how much there is, how much of it is done, and about how long the rest will take."""
-    if not scheduler.missing(asked, results):
-        return
-    work = _work(asked, results, cost)
-    counts = [f"{len(work[k])} {name}, {sum(x['done'] for x in work[k])} done" for k, name in _KINDS.items()]
-    _say(f"{'; '.join(counts)}; about {estimate.words(work['seconds_estimate'])} left on this machine (an estimate)")
-
-
-def _weights_kept(run: Pretraining, results: Results) -> bool:
-    return any(entry.backbone is not None for entry in results.entries_of(run))
+def _announce(planned: Plan, results: Results) -> None:
+    """Before anything starts: the amount of work, what of it is done, and the time left."""
+    if scheduler.missing(planned, results):
+        work = _work(planned, results)
+        counts = [
+            f"{len(work[key])} {name}, {sum(x['done'] for x in work[key])} done"
+            for key, name in (("pretrain", "runs"), ("evaluate", "evaluations"))
+        ]
+        _log(f"{'; '.join(counts)}; about {estimate.duration(work['seconds_estimate'])} left (an estimate)")
 
 
 def _run(run: Pretraining, results: Results) -> dict[str, Any]:
-    words = " ".join(["relatum", *run.arguments(), "--out", str(results.run_dir(run)), "--resume"])
-    return {
-        "id": run.id,
-        "method": run.method,
-        "data": run.data,
-        "backbone": run.backbone,
-        "preset": run.preset,
-        "views": run.views,
-        "epochs": run.epochs,
-        "batch_size": run.batch_size,
-        "seed": run.seed,
-        "labels": run.labels,
-        "val_fraction": run.val_fraction,
-        "limit_train": run.limit_train,
-        "set": dict(run.set),
-        "done": results.done(run),
-        "command": words,
-    }
+    arguments = ["relatum", *run.arguments(), "--out", str(results.run_dir(run)), "--resume"]
+    done = {"done": results.done(run), "command": " ".join(arguments)}
+    return {"id": run.id, **dataclasses.asdict(run), "set": dict(run.set), **done}
 
 
 def _evaluation(evaluation: Evaluation, results: Results, *, done: bool) -> dict[str, Any]:
-    words = " ".join(["relatum", *evaluation.arguments(str(results.run_dir(evaluation.run)))])
-    return {
-        "id": evaluation.id,
-        "run": evaluation.run.id,
-        "protocol": evaluation.protocol,
-        "dataset": evaluation.dataset,
-        "split": evaluation.split,
-        "tag": evaluation.tag,
-        "epochs": evaluation.epochs,
-        "seed": evaluation.run.seed,
-        "done": done,
-        "command": words,
-    }
+    arguments = ["relatum", *evaluation.arguments(str(results.run_dir(evaluation.run)))]
+    fields = {key: getattr(evaluation, key) for key in ("protocol", "dataset", "split", "tag", "epochs")}
+    names = {"id": evaluation.id, "run": evaluation.run.id, "seed": evaluation.run.seed}
+    return {**names, **fields, "done": done, "command": " ".join(arguments)}
 
 
-def _dry_words(asked: Plan, document: dict[str, Any]) -> str:
+def _dry_text(document: dict[str, Any]) -> str:
     documents = document.get("tables", [document])
     lines = []
     for d in documents:
         done = sum(c["done"] for c in d["cells"])
         lines.append(d["title"])
         if d["table"] == "claims":
-            lines.append(
-                f"  {len(d['cells'])} claims, {done} of which can be judged; it makes no runs: reproduce the tables."
-            )
+            lines.append(f"  {len(d['cells'])} claims, {done} with a verdict; to check more, reproduce other tables.")
             continue
         for key in ("pretrain", "evaluate"):
-            lines.append(f"  {key}: {len(d[key])}, of which done {sum(x['done'] for x in d[key])}")
-        lines.append(f"  cells: {len(d['cells'])}, of which done {done}")
-        lines.append(f"  left: about {estimate.words(d['seconds_estimate'])} on this machine")
+            lines.append(f"  {key}: {len(d[key])}, {sum(x['done'] for x in d[key])} done")
+        lines.append(f"  cells: {len(d['cells'])}, {done} done")
+        lines.append(f"  time left: about {estimate.duration(d['seconds_estimate'])}")
     if len(documents) > 1:
         runs, seconds = len(document["pretrain"]), document["seconds_estimate"]
-        lines.append(f"in all: {runs} runs, shared ones once; about {estimate.words(seconds)} left on this machine")
+        lines.append(f"total: {runs} runs (shared runs counted once); about {estimate.duration(seconds)} left")
     return "\n".join(lines)
 
 
 # ------------------------------------------------------------------------------------------------------------ rendering
 
 
-def write(asked: Plan, results: Results, out: Path) -> list[dict[str, Any]]:
-    """Render every table and figure of a plan into `out`; gives their documents."""
+def write(planned: Plan, results: Results, out: Path) -> list[dict[str, Any]]:
+    """Render every table and figure of a plan into `out`; returns their documents."""
     rendered = []
-    for planned in asked.tables:
-        if planned.name == "claims":
-            document = claims.document(results, asked.request)
-        else:
-            document = render.document(planned, results)
-        document["figures"] = [str(p) for p in figures.draw(planned, results, out / "figures")]
-        base = out / "tables" / planned.name
+    for item in planned.tables:
+        document = (
+            claims.document(results, planned.request) if item.name == "claims" else render.document(item, results)
+        )
+        document["figures"] = [str(p) for p in figures.draw(item, results, out / "figures")]
+        base = out / "tables" / item.name
         write_json(base.with_suffix(".json"), document)
         write_text(base.with_suffix(".md"), render.to_markdown(document, base.parent))
         write_text(base.with_suffix(".csv"), render.to_csv(document))

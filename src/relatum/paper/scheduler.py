@@ -1,9 +1,9 @@
-"""Run what is missing of a plan: every run and evaluation is a process of the published command.
+"""Runs the missing part of a plan: each pretraining and each evaluation is a process of the `relatum` command.
 
-One grid at a time per folder: the lock is a file that the running command inherits, so it stays taken for as long as
-either of the two lives; a command whose grid was killed is told to save and end, and the next grid waits for that. A
-failed command does not stop the others. Interrupting the grid interrupts its command, which saves; the same grid goes
-on later.
+Only one scheduler at a time may use an output folder. Its lock file is inherited by the commands it starts, so the
+folder stays locked until both have ended. A failed command does not stop the others. An interrupted scheduler passes
+the signal on to its commands, which save; a command whose scheduler was killed gets SIGTERM (see `launch`). Running
+the same plan again resumes it.
 """
 
 from __future__ import annotations
@@ -11,29 +11,40 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, Any
 
-from relatum.errors import Interrupted
-from relatum.paper import executors, ledger
+from relatum.errors import InputError, Interrupted
+from relatum.paper import ledger, ray_tasks
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 from relatum.paper.plan import Plan
-from relatum.paper.processes import Child, Say, lock, signals_to
+from relatum.paper.worker import Log, Worker, handle_signals, signals_to
 from relatum.system.cpus import available_cpus
+from relatum.system.locks import lock_folder, process_alive
+
+EXECUTORS = ("local", "ray")
+_SECONDS_TO_SAVE = 60.0  # that a command gets to save and end after its scheduler was killed
 
 
 @dataclass
 class Outcome:
-    """What `execute` did: ids of what ran, and of what failed with the reason."""
+    """Ids of the commands that succeeded, and of those that failed with the reason."""
 
     ran: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Outcome) -> None:
+        """Add what another job did."""
+        self.ran += other.ran
+        self.failed |= other.failed
 
 
 def execute(
@@ -44,94 +55,98 @@ def execute(
     root: str | None = None,
     executor: str = "local",
     jobs: int = 1,
-    say: Say = lambda line: None,
+    log: Log = lambda line: None,
 ) -> Outcome:
-    """Run what a plan still misses.
+    """Run everything in a plan that has no result yet.
 
     Args:
         plan: from `plan.plan`.
-        results: what is there; its folder is written to.
-        command: the words that start relatum.
-        root: data root handed to every command.
-        executor: `local` makes runs in processes of this machine, `ray` as tasks.
-        jobs: runs side by side; each gets its share of the cores.
-        say: takes one line per command for people.
+        results: existing results; new ones are written to its folder.
+        command: program and arguments that start relatum.
+        root: data root, passed to every command.
+        executor: `local` (processes on this machine) or `ray` (tasks of a Ray cluster).
+        jobs: number of local jobs at a time; each gets an equal share of the cores.
+        log: called with one line of text per command.
     """
-    outcome, todo, pictures = Outcome(), missing(plan, results), plan.pictures
-    if executor == "ray":  # tasks have a working folder of their own
+    todo = missing(plan, results)
+    if executor == "ray":  # tasks have another working directory
         results = Results(results.out.absolute(), [folder.absolute() for folder in results.ledgers])
         root = None if root is None else str(Path(root).absolute())
-    works = [
-        _Work(results, run, tuple(own), pictures & set(own), (*command,), root, f"[{number}/{len(todo)}]")
-        for number, (run, own) in enumerate(todo, 1)
+    queue = [
+        Job(results, run, tuple(evaluations), plan.pictures, (*command,), root, f"[{number}/{len(todo)}]")
+        for number, (run, evaluations) in enumerate(todo, 1)
     ]
-    with lock(results.out, say) as held:
+    outcome = Outcome()
+    with _lock(results.out, log) as lock_file:
         if executor == "ray":
-            _on_ray(works, outcome, say)
-            return outcome
-        threads = max(1, available_cpus() // jobs) if jobs > 1 else None
-        children = [Child(held, threads) for _ in range(max(1, min(jobs, len(works))))]
-        with signals_to(children):
-            _side_by_side(works, children, outcome, say)
+            _run_on_ray(queue, outcome, log)
+        else:
+            _run_locally(queue, jobs, lock_file, outcome, log)
     return outcome
 
 
-def _side_by_side(works: Sequence[_Work], children: Sequence[Child], outcome: Outcome, say: Say) -> None:
-    """Every child takes the next run when it has made one; a run and its evaluations stay in order."""
-    waiting = iter(works)  # next() is atomic
-
-    def take(child: Child) -> None:
-        for work in waiting:
-            work.do(child, outcome, say)
-
-    if len(children) == 1:
-        take(children[0])
-        return
-    with ThreadPoolExecutor(len(children)) as pool:
-        ends = [pool.submit(take, child) for child in children]
-    for end in ends:
-        end.result()
-
-
-def _on_ray(works: Sequence[_Work], outcome: Outcome, say: Say) -> None:
-    """Every run with its evaluations as one task; what they say and what became of them is told as they end."""
-    jobs = {work.run.id: functools.partial(_apart, work) for work in works}
-    with executors.stopping(), contextlib.closing(executors.on_ray(jobs)) as ends:
-        for name, ended in ends:
-            if isinstance(ended, str):  # the task itself broke down: no command could record why
-                outcome.failed[name] = ended
-                say(f"{name}: failed, {ended}")
-                continue
-            lines, made = ended
-            for line in lines:
-                say(line)
-            outcome.ran += made.ran
-            outcome.failed |= made.failed
-
-
-def _apart(work: _Work) -> tuple[list[str], Outcome]:
-    """One run in a process of its own; the grid that waits for it holds the lock."""
-    lines: list[str] = []
-    outcome = Outcome()
-    child = Child(None)
-    with signals_to([child]):
-        work.do(child, outcome, lines.append)
-    return lines, outcome
-
-
 def missing(plan: Plan, results: Results) -> list[tuple[Pretraining, list[Evaluation]]]:
-    """Runs that still have something to do, each with its evaluations that have no result or lack their picture."""
-    wanted: dict[Pretraining, list[Evaluation]] = {}
+    """Pretrainings with work left, each with its evaluations that lack a result or the data of a picture."""
+    todo: dict[Pretraining, list[Evaluation]] = {}
     pictures = plan.pictures
     for evaluation in plan.evaluations:
         if not results.ready(evaluation, picture=evaluation in pictures):
-            wanted.setdefault(evaluation.run, []).append(evaluation)
-    return list(wanted.items())
+            todo.setdefault(evaluation.run, []).append(evaluation)
+    return list(todo.items())
+
+
+def _run_locally(queue: Sequence[Job], jobs: int, lock_file: IO[str], outcome: Outcome, log: Log) -> None:
+    threads = max(1, available_cpus() // jobs) if jobs > 1 else None
+    workers = [Worker(log, lock_file, threads) for _ in range(max(1, min(jobs, len(queue))))]
+    waiting = iter(queue)  # next() is atomic
+
+    def work(worker: Worker) -> None:
+        for job in waiting:
+            outcome.add(job.run_on(worker))
+
+    with signals_to(*workers), ThreadPoolExecutor(len(workers)) as pool:
+        futures = [pool.submit(work, worker) for worker in workers]
+    for future in futures:
+        future.result()
+
+
+def _run_on_ray(queue: Sequence[Job], outcome: Outcome, log: Log) -> None:
+    tasks = {job.run.id: functools.partial(_ray_task, job) for job in queue}
+    with handle_signals(ray_tasks.interrupt), contextlib.closing(ray_tasks.run_tasks(tasks)) as finished:
+        for name, value in finished:
+            if isinstance(value, str):  # the task was lost: no command could record why
+                outcome.failed[name] = value
+                log(f"{name}: failed, {value}")
+                continue
+            lines, done = value
+            for line in lines:
+                log(line)
+            outcome.add(done)
+
+
+def _ray_task(job: Job) -> tuple[list[str], Outcome]:
+    lines: list[str] = []
+    worker = Worker(lines.append)  # the lock is held by the scheduler that waits for this task
+    with signals_to(worker):
+        return lines, job.run_on(worker)
+
+
+# ----------------------------------------------------------------------------------------------------------------- jobs
 
 
 @dataclass(frozen=True)
-class _Work:
-    """One run of a plan and what it misses: all that is needed to make it, in whatever process."""
+class Job:
+    """A pretraining and its missing evaluations; can be pickled and run in any process.
+
+    Attributes:
+        results: where results are read and written.
+        run: the pretraining.
+        evaluations: those to run.
+        pictures: evaluations whose artifacts are needed to draw a picture.
+        command, root: as in `execute`.
+        label: position in the queue, `[2/5]`.
+        outcome: filled by `run_on`.
+    """
 
     results: Results
     run: Pretraining
@@ -140,113 +155,116 @@ class _Work:
     command: tuple[str, ...]
     root: str | None
     label: str
+    outcome: Outcome = field(default_factory=Outcome)
 
-    def do(self, child: Child, outcome: Outcome, say: Say) -> None:
-        """Train, evaluate, and write the ledger's entry."""
-        job = _Job(self.results, self.run, child, self.command, self.root, outcome, say, self.label)
-        if job.train(scored=any(e.protocol == "classifier" for e in self.evaluations)):
+    def run_on(self, worker: Worker) -> Outcome:
+        """Pretrain, evaluate and write the ledger entry."""
+        if self._pretrain(worker):
             for evaluation in self.evaluations:
-                job.evaluate(evaluation, picture=evaluation in self.pictures)
-        job.enter_in_ledger()
+                self._evaluate(worker, evaluation)
+        if self.results.trained(self.run) and (self.results.run_dir(self.run) / "recipe.toml").exists():
+            self._write_ledger_entry()
+        return self.outcome
 
-
-@dataclass
-class _Job:
-    """One run and its evaluations."""
-
-    results: Results
-    run: Pretraining
-    child: Child
-    command: tuple[str, ...]
-    root: str | None
-    outcome: Outcome
-    say: Say
-    label: str
-
-    def train(self, *, scored: bool) -> bool:
-        """Make sure that the run's folder holds finished weights, and its own score where that is asked for."""
+    def _pretrain(self, worker: Worker) -> bool:
+        """Make sure that the run folder holds trained weights, and a supervised run's score where it is needed."""
         folder = self.results.run_dir(self.run)
-        if self.results.trained(self.run) and not scored:
+        if self.results.trained(self.run) and all(e.protocol != "classifier" for e in self.evaluations):
             return True
         for entry in self.results.entries_of(self.run):
             if ledger.restore(entry, folder):
-                self.say(f"{self.label} {self.run.id}: weights from the ledger ({entry.path.name})")
+                worker.log(f"{self.label} {self.run.id}: weights from the ledger ({entry.path.name})")
                 return True
-        words = [*self.run.arguments(), "--out", str(folder), "--resume"]
-        return self._do(self.run.id, words, lambda: self.results.trained(self.run))
+        arguments = [*self.run.arguments(), "--out", str(folder), "--resume"]
+        return self._execute(worker, self.run.id, arguments, lambda: self.results.trained(self.run))
 
-    def evaluate(self, evaluation: Evaluation, *, picture: bool) -> None:
-        """Make one result file, and what a picture is drawn from."""
-        if self.results.ready(evaluation, picture=picture):
+    def _evaluate(self, worker: Worker, evaluation: Evaluation) -> None:
+        def ready() -> bool:
+            return self.results.ready(evaluation, picture=evaluation in self.pictures)
+
+        if ready():
             return
         if evaluation.protocol == "classifier":  # training should have written it
-            self._failed(evaluation.id, [], 1, f"training wrote no {evaluation.file}")
+            self._record(worker, evaluation.id, [], 1, f"training wrote no {evaluation.file}", 0.0)
             return
-        words = evaluation.arguments(str(self.results.run_dir(self.run)))
-        self._do(evaluation.id, words, lambda: self.results.ready(evaluation, picture=picture))
+        self._execute(worker, evaluation.id, evaluation.arguments(str(self.results.run_dir(self.run))), ready)
 
-    def enter_in_ledger(self) -> None:
-        """Write the run's ledger entry, renewed after every visit."""
-        if not self.results.trained(self.run) or not (self.results.run_dir(self.run) / "recipe.toml").exists():
-            return
-        records = [row for row in self.results.records(self.run) if row.get("returncode") == 0 and row.get("command")]
-        commands = list(dict.fromkeys(self._published(str(row["command"])) for row in records))
-        entry = ledger.collect(self.results.run_dir(self.run), commands)
-        spent = [row["seconds"] for row in self.results.records(self.run) if row.get("what") == self.run.id]
-        if entry["seconds"] is None and spent:
-            entry["seconds"] = round(sum(spent), 1)
-        if not spent or self.run.method == "random":  # the weights came from the ledger, or of a seed
-            for kept in self.results.entries_of(self.run):
-                entry = {**ledger.merge(kept.document, entry), "id": self.run.id}
-        path = ledger.write(self.results.out / "ledger", entry)
-        if self.run.method != "random":  # a seed makes those again
-            ledger.keep_weights(self.results.run_dir(self.run), path)
+    def _execute(self, worker: Worker, name: str, arguments: list[str], succeeded: Callable[[], bool]) -> bool:
+        """Run one command; it succeeded if it exits with 0 and its files are there."""
+        arguments += ["--root", self.root] if self.root else []
+        output = self.results.log(self.run).with_suffix(".txt")
+        worker.log(f"{self.label} {name} (output: {output})")
+        start = time.monotonic()
+        code, error = worker.run([*self.command, *arguments], output)
+        if code == 0 and not succeeded():
+            code, error = 1, "the command succeeded but wrote no result"
+        self._record(worker, name, arguments, code, error, time.monotonic() - start)
+        return code == 0
 
-    def _published(self, command: str) -> str:
-        """A command as anyone can give it: without this machine's folders."""
-        words = shlex.split(command)
-        if "--root" in words:
-            place = words.index("--root")
-            del words[place : place + 2]
-        return shlex.join(w.replace(str(self.results.run_dir(self.run)), f"runs/{self.run.id}") for w in words)
-
-    def _do(self, what: str, words: list[str], there: Callable[[], bool]) -> bool:
-        """Run one command, record it, and judge it by its exit code and by what it left."""
-        words = [*words, *(["--root", self.root] if self.root else [])]
-        log = self.results.log(self.run).with_suffix(".txt")
-        self.say(f"{self.label} {what} (output: {log})")
-        started = time.monotonic()
-        code, error = self.child.run([*self.command, *words], log)
-        seconds = time.monotonic() - started
-        if code == 0 and not there():
-            code, error = 1, "the command ended well but left no result"
-        self._record(what, words, code, error, seconds)
-        if self.child.stopped is not None:
-            number = self.child.stopped
-            raise Interrupted(number, f"stopped during {what}; the same command goes on from here.")
-        if code != 0:
-            self._failed(what, words, code, error)
-            return False
-        self.outcome.ran.append(what)
-        self.say(f"{self.label} {what}: done in {seconds:.1f} s")
-        return True
-
-    def _record(self, what: str, words: Sequence[str], code: int, error: str, seconds: float) -> None:
-        row = {
-            "what": what,
-            "command": shlex.join(["relatum", *words]),
-            "returncode": code,
-            "seconds": round(seconds, 2),
-            "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        }
-        row |= {"error": error} if code else {}
+    def _record(
+        self, worker: Worker, name: str, arguments: Sequence[str], code: int, error: str, seconds: float
+    ) -> None:
+        """Append what became of a command to the run's log, and report it."""
+        row: dict[str, Any] = {"what": name, "command": shlex.join(["relatum", *arguments]), "returncode": code}
+        row |= {"seconds": round(seconds, 2), "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         path = self.results.log(self.run)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(row | ({"error": error} if code else {})) + "\n")
+        if worker.signal is not None:
+            raise Interrupted(worker.signal, f"interrupted during {name}; run the same command to resume.")
+        if code:
+            self.outcome.failed[name] = error or f"exit code {code}"
+            worker.log(f"{self.label} {name}: failed (exit code {code}) {error}".rstrip())
+        else:
+            self.outcome.ran.append(name)
+            worker.log(f"{self.label} {name}: done in {seconds:.1f} s")
 
-    def _failed(self, what: str, words: Sequence[str], code: int, error: str) -> None:
-        if not words:
-            self._record(what, words, code, error, 0.0)
-        self.outcome.failed[what] = error or f"exit code {code}"
-        self.say(f"{self.label} {what}: failed (exit code {code}) {error}".rstrip())
+    def _write_ledger_entry(self) -> None:
+        folder, records = self.results.run_dir(self.run), self.results.records(self.run)
+        good = [row for row in records if row.get("returncode") == 0 and row.get("command")]
+        entry = ledger.collect(folder, list(dict.fromkeys(self._portable(str(row["command"])) for row in good)))
+        spent = [row["seconds"] for row in records if row.get("what") == self.run.id]
+        if entry["seconds"] is None and spent:
+            entry["seconds"] = round(sum(spent), 1)
+        if not spent or self.run.method == "random":  # weights from the ledger, or made from a seed
+            for older in self.results.entries_of(self.run):
+                entry = {**ledger.merge(older.document, entry), "id": self.run.id}
+        path = ledger.write(self.results.out / "ledger", entry)
+        if self.run.method != "random":
+            ledger.keep_weights(folder, path)
+
+    def _portable(self, command: str) -> str:
+        """A command without the folders of this machine."""
+        arguments = shlex.split(command)
+        if "--root" in arguments:
+            position = arguments.index("--root")
+            del arguments[position : position + 2]
+        return shlex.join(a.replace(str(self.results.run_dir(self.run)), f"runs/{self.run.id}") for a in arguments)
+
+
+# ----------------------------------------------------------------------------------------------------------------- lock
+
+
+@contextlib.contextmanager
+def _lock(out: Path, log: Log) -> Iterator[IO[str]]:
+    """Lock an output folder; waits for a command whose scheduler was killed to end."""
+    deadline = time.monotonic() + _SECONDS_TO_SAVE
+    waiting = False
+
+    def wait(file: IO[str]) -> None:
+        nonlocal waiting
+        file.seek(0)
+        owner = file.read().strip()
+        if process_alive(owner) or time.monotonic() > deadline:
+            raise InputError(f"another `relatum reproduce` (process {owner or 'unknown'}) is running in {out}.")
+        if not waiting:
+            log(f"waiting for a command of an interrupted `relatum reproduce` in {out} to end")
+            waiting = True
+        time.sleep(0.2)
+
+    with lock_folder(out, on_busy=wait) as file:
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield file

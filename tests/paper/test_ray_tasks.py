@@ -17,11 +17,12 @@ from typing import Any
 import pytest
 
 from relatum.errors import InputError, Interrupted
-from relatum.paper import executors
+from relatum.paper import ray_tasks
 from relatum.paper.measured import DONE, Results, score
 from relatum.paper.plan import Request, plan
 from relatum.paper.reproduce import reproduce
 from relatum.paper.scheduler import execute
+from relatum.paper.worker import handle_signals
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_without_ray_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(InputError, match=r"pip install 'relatum\[ray\]'"):
-        reproduce(["grain"], executor="ray", dry_run=True, probe=False)
+        reproduce(["grain"], executor="ray", dry_run=True)
 
 
 def test_runs_are_tasks_and_results_are_in_the_same_folders(
@@ -70,7 +71,7 @@ def test_runs_are_tasks_and_results_are_in_the_same_folders(
     monkeypatch.chdir(tmp_path)
     asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational", "simclr", "random"), (1, 2)))
     results, said = Results("out"), list[str]()
-    outcome = execute(asked, results, command=stub, executor="ray", say=said.append)
+    outcome = execute(asked, results, command=stub, executor="ray", log=said.append)
     assert not outcome.failed
     assert len(outcome.ran) == 12  # six runs and their evaluations
     assert len(ray.tasks) == 6
@@ -88,7 +89,7 @@ def test_a_failed_command_and_a_lost_task_do_not_stop_the_others(
     outcome = execute(asked, Results(tmp_path), command=stub, executor="ray")
     assert len(outcome.ran) == 2
     assert [why.split(" Do")[0] for why in outcome.failed.values()] == ["error: something went wrong here"]
-    ended = dict(executors.on_ray({"good": int, "lost": _lost}))
+    ended = dict(ray_tasks.run_tasks({"good": int, "lost": _lost}))
     assert ended == {"good": 0, "lost": "the node is gone"}
 
 
@@ -98,7 +99,7 @@ def _lost() -> int:
 
 def test_a_signal_interrupts_the_tasks_that_are_left(ray: Any) -> None:
     def stopped_after_the_first() -> None:
-        with executors.stopping(), closing(executors.on_ray({"quick": int, "slow": _slow})) as ends:
+        with handle_signals(ray_tasks.interrupt), closing(ray_tasks.run_tasks({"quick": int, "slow": _slow})) as ends:
             assert next(ends) == ("quick", 0)
             os.kill(os.getpid(), signal.SIGTERM)
 
