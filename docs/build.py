@@ -1,68 +1,91 @@
-"""`make docs`: writes docs/reference.md (all commands, all recipe keys) from the code, and checks all links."""
+"""`make docs`: writes docs/reference.md (all commands, recipe keys and protocol settings) and checks all links."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from dataclasses import fields
+from dataclasses import Field, fields
 from pathlib import Path
+from typing import Any
 
 from relatum import config
 from relatum.config.methods import METHODS
+from relatum.config.protocols import PROTOCOLS
 
 HERE = Path(__file__).parent
 COMMANDS = (
     *("demo", "list", "data get", "data info", "data shard", "pretrain", "evaluate", "embed", "search"),
     *("report", "reproduce", "bench", "export", "import"),
 )
+INTRODUCTION = """# Reference
+
+`make docs` generates this page from the source. [guide.md](guide.md) explains how the parts work together.
+
+With a default of `None`, the value comes from the dataset, the run, the preset or the machine, or there is no limit.
+"""
 
 
-def commands() -> str:
-    """The help of every command, as a terminal of 100 columns shows it."""
+def command_help() -> str:
+    """The help of every command, as a terminal with 100 columns shows it."""
     parts = []
     for name in COMMANDS:
-        words = [sys.executable, "-m", "relatum", *name.split(), "--help"]
+        command = [sys.executable, "-m", "relatum", *name.split(), "--help"]
         environment = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PATH": ""}
-        text = subprocess.run(words, capture_output=True, text=True, check=True, env=environment).stdout
+        text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
         lines = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
         parts.append(f"### relatum {name}\n\n```\n{lines}\n```\n")
     return "\n".join(parts)
 
 
-def keys() -> str:
-    """Every key of a recipe with its default."""
-    tables = {**config.SECTIONS}
-    parts = []
-    for name, kind in tables.items():
-        rows = [f"| `{name}.{f.name}` | `{f.default}` | {f.metadata['help']} |" for f in fields(kind)]
-        parts.append("\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]))
+def table(settings: type, prefix: str = "") -> str:
+    """One row per setting: its key, default and meaning, and the values it accepts."""
+    rows = [f"| `{prefix}{f.name}` | `{f.default!r}` | {_meaning(f)} |" for f in fields(settings)]
+    return "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows]) + "\n"
+
+
+def _meaning(field: Field[Any]) -> str:
+    choices = field.metadata["choices"]
+    return field.metadata["help"] + (f" ({', '.join(f'`{choice}`' for choice in choices)})" if choices else "")
+
+
+def recipe_keys() -> str:
+    """Every key of a recipe, section by section; the `objective` section depends on the method."""
+    parts = [f"### {name}\n\n{table(section, f'{name}.')}" for name, section in config.SECTIONS.items()]
     for method, row in METHODS.items():
-        rows = [f"| `objective.{f.name}` | `{f.default}` | {f.metadata['help']} |" for f in fields(row.options)]
-        if rows:
-            parts.append("\n".join([f"**{method}**\n", "| key | default | meaning |", "| --- | --- | --- |", *rows]))
-    return "\n\n".join(parts) + "\n"
+        if fields(row.options):
+            parts.append(f"### objective, method {method}\n\n{table(row.options, 'objective.')}")
+    return "\n".join(parts)
+
+
+def protocol_settings() -> str:
+    """The settings of every evaluation protocol."""
+    return "\n".join(f"### {name}\n\n{table(row.settings)}" for name, row in PROTOCOLS.items())
 
 
 def broken_links() -> list[str]:
-    """Relative links that lead nowhere."""
+    """Relative links to files that do not exist."""
     pages = [*HERE.glob("*.md"), *HERE.parent.glob("*.md"), *HERE.parent.glob("results/*.md")]
-    bad = []
+    broken = []
     for page in pages:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text("utf-8")):
             if "://" not in target and not (page.parent / target).exists():
-                bad.append(f"{page.relative_to(HERE.parent)}: {target}")
-    return bad
+                broken.append(f"{page.relative_to(HERE.parent)}: {target}")
+    return broken
 
 
 def main() -> None:
     """Write the page and report broken links."""
-    head = "# Reference\n\nWritten by `make docs` from the code."
-    page = f"{head}\n\n## Commands\n\n{commands()}\n## Recipe keys\n\n{keys()}"
-    (HERE / "reference.md").write_text(page, "utf-8")
-    bad = broken_links()
-    print("\n".join(bad) or f"{HERE / 'reference.md'} written; all links lead somewhere")
-    sys.exit(bool(bad))
+    sections = (
+        INTRODUCTION,
+        f"## Commands\n\n{command_help()}",
+        f"## Recipe keys\n\nSet them with `--set key=value` or in a recipe file.\n\n{recipe_keys()}",
+        f"## Protocol settings\n\nSet them with `relatum evaluate … --set key=value`.\n\n{protocol_settings()}",
+    )
+    (HERE / "reference.md").write_text("\n".join(sections), "utf-8")
+    broken = broken_links()
+    print("\n".join(broken) or f"{HERE / 'reference.md'} written; all links lead to existing files")
+    sys.exit(bool(broken))
 
 
 if __name__ == "__main__":
