@@ -17,8 +17,8 @@ def test_a_complete_run(tmp_path: Path) -> None:
     assert (run.method, run.backbone, run.dataset, run.notes) == ("relational", "conv4", "cifar10", [])
     assert run.setting("views.number") == 32
     assert run.metrics["step"][-1] == 156400
-    assert [path.name for path in run.artifact_files("tsne")] == ["tsne-cifar10-test.npz"]
-    arrays = run.load_artifact(run.artifact_files("views")[0], "views", "originals")
+    assert [path.name for path in run.folder.artifacts("tsne")] == ["tsne-cifar10-test.npz"]
+    arrays = run.load_artifact(run.folder.artifacts("views")[0], "views", "originals")
     assert arrays is not None
     assert arrays["views"].shape == (6, 32, 32, 32, 3)
 

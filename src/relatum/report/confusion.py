@@ -58,7 +58,7 @@ def _read(run: RunRecord, details: dict[str, Any]) -> list[tuple[int, Matrix]]:
     """Depths and matrices in percent of each row, from the result file or from the file that it names."""
     arrays: Any = details.get("matrices")
     if not isinstance(arrays, dict) and details.get("matrices_file"):
-        arrays = run.load_artifact(run.folder / "artifacts" / Path(str(details["matrices_file"])).name)
+        arrays = run.load_artifact(run.folder.artifact(Path(str(details["matrices_file"])).stem))
     result: list[tuple[int, Matrix]] = []
     for depth in DEPTHS:
         try:

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from relatum.report.line_chart import Series, line_chart, series
 from relatum.report.page import Page, Panel, Reason, Section
+from relatum.runs import names
 from relatum.runs.reading import RunRecord, is_number
 
 TITLES = {
@@ -27,13 +28,15 @@ def training_curves(page: Page) -> Section:
     logged = [run for run in page.runs if run.metrics]
     x_label = "epoch" if all(_steps_per_epoch(run) for run in logged) else "step"
     charts: list[Panel] = []
-    for names in _charts(page, logged):
-        lines = [line for run in logged for name in names for line in _lines(page, run, name, x_label, len(names) > 1)]
+    for metrics in _charts(page, logged):
+        lines = [
+            line for run in logged for name in metrics for line in _lines(page, run, name, x_label, len(metrics) > 1)
+        ]
         if not lines:
             continue
-        title = "Accuracy on pairs" if len(names) > 1 else TITLES.get(names[0], names[0].replace("_", " "))
-        title += " (%)" if "accuracy" in names[0] else ""
-        bounds = (0.0, max(float(line.y.max()) for line in lines)) if names[0] == "views_per_second" else None
+        title = "Accuracy on pairs" if len(metrics) > 1 else TITLES.get(metrics[0], metrics[0].replace("_", " "))
+        title += " (%)" if "accuracy" in metrics[0] else ""
+        bounds = (0.0, max(float(line.y.max()) for line in lines)) if metrics[0] == "views_per_second" else None
         panel, data = line_chart(title, lines, x_label=x_label, bounds=bounds, legend=page.several)
         charts.append(panel)
         page.data["charts"].append(data)
@@ -48,7 +51,7 @@ def _reasons(page: Page) -> list[Reason]:
         if not run.metrics and run.method == "random":
             reasons.append((run, "No curves: random weights are not trained."))
         elif not run.metrics:
-            reasons.append((run, "No curves: no step was logged (metrics.jsonl is missing or empty)."))
+            reasons.append((run, f"No curves: no step was logged ({names.METRICS} is missing or empty)."))
         elif diverged:
             reasons.append((run, f"The loss was not a finite number at {diverged} logged step(s)."))
     return reasons
@@ -57,15 +60,15 @@ def _reasons(page: Page) -> list[Reason]:
 def _charts(page: Page, runs: list[RunRecord]) -> list[tuple[str, ...]]:
     """Which metrics share a chart, the usual ones first; a single run has positives and negatives on one."""
     logged = dict.fromkeys(name for run in runs for name in run.metrics if name not in ("step", "epoch"))
-    names = [*(name for name in TITLES if name in logged), *(name for name in logged if name not in TITLES)]
+    metrics = [*(name for name in TITLES if name in logged), *(name for name in logged if name not in TITLES)]
     hidden = set()
     if all(name in run.metrics for run in runs for name in PAIRED):
         hidden.add("accuracy")  # the mean of the two
     if all(np.nanmax(run.metrics["lr"]) == np.nanmin(run.metrics["lr"]) for run in runs if "lr" in run.metrics):
         hidden.add("lr")
-    names = [name for name in names if name not in hidden]
-    charts: list[tuple[str, ...]] = [(name,) for name in names]
-    pair = tuple(name for name in PAIRED if name in names)
+    metrics = [name for name in metrics if name not in hidden]
+    charts: list[tuple[str, ...]] = [(name,) for name in metrics]
+    pair = tuple(name for name in PAIRED if name in metrics)
     if page.several or len(pair) < 2:
         return charts
     return [pair if chart == pair[:1] else chart for chart in charts if chart != pair[1:]]

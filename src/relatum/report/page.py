@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from relatum.report.thumbnails import Atlas
+from relatum.runs import names
 from relatum.runs.artifacts import Arrays
 from relatum.runs.reading import RunRecord
 
@@ -101,14 +102,14 @@ def artifact_panels(
     reasons: list[Reason] = []
     for run in page.runs:
         before = len(panels)
-        for path in run.artifact_files(kind) if applies(run) else ():
+        for path in run.folder.artifacts(kind) if applies(run) else ():
             arrays = run.load_artifact(path, *needed)
             if arrays is None:
                 continue
             try:
                 panels.append({"run": run, **prepare(page, run, path, arrays)})
             except (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError):
-                run.notes.append(f"artifacts/{path.name} has arrays of the wrong form and is not shown.")
+                run.notes.append(f"{names.ARTIFACTS}/{path.name} has arrays of the wrong form and is not shown.")
         if len(panels) == before:
             reasons.append((run, why_none(run)))
     return panels, reasons

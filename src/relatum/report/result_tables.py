@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from relatum.report.confusion import DEPTHS
 from relatum.report.formatting import DATASETS, METHODS, PROTOCOLS, count, duration, title
 from relatum.report.page import Page, Panel, Section
+from relatum.runs import names
 from relatum.runs.reading import RunRecord, is_number
 
 MAX_SKIPPED = 500
@@ -29,7 +31,7 @@ def evaluations(page: Page) -> Section:
 def _row(run: RunRecord, e: dict[str, Any]) -> Panel:
     method, tag = e["pretrain"].get("method"), e.get("tag")
     differs = method and run.recipe.get("method") not in (None, method)  # a baseline's result in this run's folder
-    tops = [(depth, e["details"].get(f"top{depth}")) for depth in (10, 100, 1000)]
+    tops = [(depth, e["details"].get(f"top{depth}")) for depth in DEPTHS]
     scores = [f"top {depth:,}: {value:.2f} %" for depth, value in tops if is_number(value)]
     if not scores and is_number(e.get("accuracy")):
         scores = [f"{e['accuracy']:.2f} %"]
@@ -86,7 +88,7 @@ def recipes(page: Page) -> Section:
         versions = run.info.get("versions")
         listed = [f"{name} {version}" for name, version in versions.items()] if isinstance(versions, Mapping) else []
         panels.append({"run": run, "command": run.info.get("command"), "versions": ", ".join(listed)})
-    reason = "No recipe: recipe.toml is missing or cannot be read."
+    reason = f"No recipe: {names.RECIPE} is missing or cannot be read."
     reasons = [(run, reason) for run in page.runs if not run.recipe_text]
     lead = "All settings, including defaults and automatic choices."
     shown = [panel for panel in panels if panel["run"].recipe_text]
@@ -103,4 +105,4 @@ def skipped_files(page: Page) -> Section:
             rows = [(str(entry.get("path", "?")), str(entry.get("reason", ""))) for entry in files[:MAX_SKIPPED]]
             panels.append({"run": run, "files": rows, "number": len(files)})
     lead = "These files of the training folder could not be read and were not used for training."
-    return Section("skipped", "Skipped files", "Skipped files", panels, lead)
+    return Section("skipped", "Skipped files", "Skipped files", panels, lead, data={"record": names.RECORD})

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from relatum.report.page import Page, Panel, Section, artifact_panels
 from relatum.report.thumbnails import thumbnail
-from relatum.runs import artifacts
+from relatum.runs import artifacts, names
 from relatum.runs.reading import RunRecord
 
 MAX_VIEWS = 32  # per image: the paper's K
@@ -19,7 +19,7 @@ FEW_VIEWS = 8  # up to which they are shown large
 def views(page: Page) -> Section:
     """The section of views."""
     needed = ("views", "originals")
-    panels, reasons = artifact_panels(page, "views", needed, _view_panel, _why_no_views, _trained)
+    panels, reasons = artifact_panels(page, names.VIEWS, needed, _view_panel, _why_no_views, _trained)
     lead = "Each row shows one image, on the left as it is, then its augmented views."
     return Section("views", "Views", "Views used for training", panels, lead, reasons)
 
@@ -31,16 +31,16 @@ def _trained(run: RunRecord) -> bool:
 def _why_no_views(run: RunRecord) -> str:
     if not _trained(run):
         return "No views: random weights were not trained."
-    return "No views: artifacts/views.npz is missing or cannot be read."
+    return "No views: the artifact `views` is missing or cannot be read."
 
 
 def _view_panel(page: Page, run: RunRecord, path: Path, arrays: artifacts.Arrays) -> Panel:
-    all_views, originals, names = arrays["views"], arrays["originals"], arrays.get("names", np.zeros(0))
+    all_views, originals, texts = arrays["views"], arrays["originals"], arrays.get("names", np.zeros(0))
     if all_views.ndim != 5 or not all_views.size:
         raise ValueError("views are (n, K, S, S, 3)")
     rows = []
     for i, (original, shown) in enumerate(zip(originals, all_views[:, :MAX_VIEWS], strict=False)):
-        name = str(names[i]) if len(names) > i else f"image {i + 1}"
+        name = str(texts[i]) if len(texts) > i else f"image {i + 1}"
         tiles = [thumbnail(view, "", 104 if len(shown) <= FEW_VIEWS else 52) for view in shown]
         rows.append({"name": name, "original": thumbnail(original, f"{name}, original", 108), "views": tiles})
     return {
@@ -65,7 +65,7 @@ GROUPS = {
 def pairs(page: Page) -> Section:
     """The section of pairs."""
     needed = ("left", "right", "scores", "targets")
-    panels, reasons = artifact_panels(page, "pairs", needed, _pair_panel, _why_no_pairs)
+    panels, reasons = artifact_panels(page, names.PAIRS, needed, _pair_panel, _why_no_pairs)
     lead = "The relation head scores a pair of views between 0 (views of two images) and 1 (views of one image)."
     return Section("pairs", "Pairs", "Relation scores of pairs", panels, lead, reasons)
 
@@ -73,7 +73,7 @@ def pairs(page: Page) -> Section:
 def _why_no_pairs(run: RunRecord) -> str:
     if run.method not in ("", "relational"):
         return "No pairs: only relational reasoning has a relation head."
-    return "No pairs: artifacts/pairs.npz, which is written when training ends, is missing or cannot be read."
+    return "No pairs: the artifact `pairs`, which is written when training ends, is missing or cannot be read."
 
 
 def _pair_panel(page: Page, run: RunRecord, path: Path, arrays: artifacts.Arrays) -> Panel:
@@ -94,8 +94,8 @@ def _pair_panel(page: Page, run: RunRecord, path: Path, arrays: artifacts.Arrays
 def _pair(arrays: artifacts.Arrays, i: int, score: float, kind: str) -> Panel:
     images = []
     for side in ("left", "right"):
-        names = arrays.get(f"{side}_names", ())
-        name = str(names[i]) if len(names) > i else ""
+        texts = arrays.get(f"{side}_names", ())
+        name = str(texts[i]) if len(texts) > i else ""
         images.append(thumbnail(arrays[side][i], f"view of {name}" if name else "view", 64, name))
     return {"images": images, "score": f"{score:.3f}", "correct": (score > 0.5) == kind.endswith("same")}
 

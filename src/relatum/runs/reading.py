@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.errors import InputError, RelatumError
-from relatum.runs import artifacts
+from relatum.runs import artifacts, names
+from relatum.runs.folder import RunFolder
 from relatum.system.files import file_safe
 
 # Where a result file records what the recipe calls by another name.
@@ -36,7 +37,7 @@ class RunRecord:
     """The readable contents of a run folder.
 
     Attributes:
-        folder: its path.
+        folder: the paths of its files.
         name: its name, unique among the runs that were read together.
         recipe: the recipe as tables; empty if there is none.
         recipe_text: the recipe as it was written.
@@ -46,7 +47,7 @@ class RunRecord:
         notes: what is missing or unreadable, as sentences.
     """
 
-    folder: Path
+    folder: RunFolder
     name: str
     recipe: dict[str, Any] = field(default_factory=dict)
     recipe_text: str = ""
@@ -89,22 +90,16 @@ class RunRecord:
         classes = self.info.get("classes")
         return isinstance(classes, list) and not classes
 
-    def artifact_files(self, kind: str) -> list[Path]:
-        """Artifacts of a kind, sorted by name: `views.npz`, `tsne-*.npz`."""
-        folder = self.folder / "artifacts"
-        paths = {*folder.glob(f"{kind}.npz"), *folder.glob(f"{kind}-*.npz")}
-        return sorted(path for path in paths if not path.stem.endswith("-matrices"))
-
     def load_artifact(self, path: Path, *needed: str) -> artifacts.Arrays | None:
         """The arrays of an artifact, or None and a note if it is unreadable or lacks a needed array."""
         try:
             arrays = artifacts.load(path)
         except RelatumError as error:
-            self.notes.append(f"artifacts/{error}")
+            self.notes.append(f"{names.ARTIFACTS}/{error}")
             return None
         missing = [name for name in needed if name not in arrays]
         if missing:
-            self.notes.append(f"artifacts/{path.name} has no {', '.join(missing)} and is not shown.")
+            self.notes.append(f"{names.ARTIFACTS}/{path.name} has no {', '.join(missing)} and is not shown.")
             return None
         return arrays
 
@@ -121,16 +116,14 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
     """Read one run folder; only a folder that is missing or holds no run is an error."""
     if not folder.is_dir():
         raise InputError(f"no run at {folder}; name the folder that `relatum pretrain --out` wrote.")
-    parts = ("run.json", "recipe.toml", "metrics.jsonl", "evaluations", "artifacts")
+    parts = (names.RECIPE, names.RECORD, names.METRICS, names.EVALUATIONS, names.ARTIFACTS)
     if not any((folder / part).exists() for part in parts):
-        raise InputError(
-            f"{folder} is not a run folder: it has no recipe.toml, run.json, metrics.jsonl or evaluations."
-        )
-    run = RunRecord(folder, name or folder.name)
-    if (folder / "run.json").exists():
-        run.info = _read_json(run, folder / "run.json") or {}
+        raise InputError(f"{folder} is not a run folder: it has no {', '.join(parts[:-1])} or {parts[-1]}.")
+    run = RunRecord(RunFolder(folder), name or folder.name)
+    if run.folder.record.exists():
+        run.info = _read_json(run, run.folder.record) or {}
     else:
-        run.notes.append("run.json is missing: status, duration and machine are unknown.")
+        run.notes.append(f"{names.RECORD} is missing: status, duration and machine are unknown.")
     _read_recipe(run)
     run.metrics = _read_metrics(run)
     run.evaluations = list(_read_evaluations(run))
@@ -140,14 +133,14 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
 def _unique_names(paths: Sequence[Path]) -> list[str]:
     """Folder names, with as many parent folders as it takes to tell them apart."""
     for depth in range(1, 8):
-        names = ["/".join(path.parts[-depth:]) for path in paths]
-        if len(set(names)) == len(names):
-            return names
+        tails = ["/".join(path.parts[-depth:]) for path in paths]
+        if len(set(tails)) == len(tails):
+            return tails
     return [str(path) for path in paths]
 
 
 def _read_json(run: RunRecord, path: Path) -> dict[str, Any] | None:
-    name = path.relative_to(run.folder).as_posix()
+    name = path.relative_to(run.folder.path).as_posix()
     try:
         document = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -160,19 +153,18 @@ def _read_json(run: RunRecord, path: Path) -> dict[str, Any] | None:
 
 
 def _read_recipe(run: RunRecord) -> None:
-    path = run.folder / "recipe.toml"
-    if not path.exists():
-        run.notes.append("recipe.toml is missing: the training settings are unknown.")
+    if not run.folder.exists():
+        run.notes.append(f"{names.RECIPE} is missing: the training settings are unknown.")
         return
     try:
-        run.recipe_text = path.read_text("utf-8", errors="replace")
+        run.recipe_text = run.folder.recipe.read_text("utf-8", errors="replace")
         run.recipe = tomllib.loads(run.recipe_text)
     except (OSError, ValueError) as error:
-        run.notes.append(f"recipe.toml cannot be read as TOML: {error}")
+        run.notes.append(f"{names.RECIPE} cannot be read as TOML: {error}")
 
 
 def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
-    path = run.folder / "metrics.jsonl"
+    path = run.folder.metrics
     rows: list[dict[str, Any]] = []
     bad = 0
     for line in path.read_bytes().splitlines() if path.exists() else ():
@@ -187,14 +179,14 @@ def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
         else:
             bad += 1
     if bad:
-        run.notes.append(f"{bad} line{'s' * (bad > 1)} of metrics.jsonl could not be read.")
+        run.notes.append(f"{bad} line{'s' * (bad > 1)} of {names.METRICS} could not be read.")
     rows.sort(key=lambda row: row["step"])
-    names = dict.fromkeys(name for row in rows for name, value in row.items() if is_number(value))
-    return {name: np.array([row[name] if is_number(row.get(name)) else math.nan for row in rows]) for name in names}
+    keys = dict.fromkeys(key for row in rows for key, value in row.items() if is_number(value))
+    return {key: np.array([row[key] if is_number(row.get(key)) else math.nan for row in rows]) for key in keys}
 
 
 def _read_evaluations(run: RunRecord) -> Iterator[dict[str, Any]]:
-    for path in sorted((run.folder / "evaluations").glob("*.json")):
+    for path in run.folder.results():
         result = _read_json(run, path)
         if result is None:
             continue
