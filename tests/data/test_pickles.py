@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from python2 import python2_pickle
 
 from relatum.data import pickles
-from relatum.data.npm import python2_pickle
 from relatum.errors import InputError
 
 ARRAY = np.arange(24, dtype=np.uint8).reshape(4, 6)

@@ -11,12 +11,14 @@ import torch
 
 from relatum import evaluation, registry
 from relatum.data.imageset import ImageSet
+from relatum.data.sets.shapes import SHAPES
 from relatum.errors import InputError, RelatumError
 from relatum.evaluation import Result, evaluate
 from relatum.evaluation.task import Task
 from relatum.runs.weights import load_backbone
 
 Images = Callable[..., ImageSet]
+TOY, OTHER = replace(SHAPES, name="toy"), replace(SHAPES, name="other")
 World = dict[tuple[str, str], ImageSet]
 CONTRACT = {
     *("protocol", "dataset", "split", "accuracy", "pretrain", "settings", "n_train", "n_test"),
@@ -285,8 +287,8 @@ def test_images_are_seen_as_in_pretraining_and_the_result_says_how(
         return load(data, split, **options)
 
     monkeypatch.setattr(evaluation.task.sources, "load", watch)
-    monkeypatch.setitem(registry.DATASETS, "toy", registry.DATASETS["shapes"])
-    monkeypatch.setitem(registry.DATASETS, "other", registry.DATASETS["shapes"])
+    monkeypatch.setitem(registry.DATASETS, "toy", f"{__name__}:TOY")
+    monkeypatch.setitem(registry.DATASETS, "other", f"{__name__}:OTHER")
     for split in ("train", "test"):
         world["other", split] = make_images(40, split=split, name="other")
     run = make_run(**{"data.side": 16, "data.mean": (0.1, 0.2, 0.3), "data.std": (0.4, 0.5, 0.6)})

@@ -7,8 +7,9 @@ import pytest
 import torch
 from small import agree, small_batch, small_objective
 
-from relatum import backbones, config, data, registry
+from relatum import backbones, config, data
 from relatum.config.protocols import FinetuneSettings
+from relatum.data import sets
 from relatum.errors import InputError
 from relatum.objectives.random import RandomWeights
 from relatum.objectives.supervised import Supervised
@@ -71,7 +72,7 @@ def test_on_stl10_it_is_finetuning_from_scratch() -> None:
     assert round(96 * recipe.views.cutout_area**0.5) == 32
 
 
-@pytest.mark.parametrize("dataset", [*registry.DATASETS, "/a/folder"])
+@pytest.mark.parametrize("dataset", [*sets.names(), "/a/folder"])
 def test_cutout_is_that_of_finetuning(dataset: str) -> None:
     flags = {"data.name": dataset, "method": "supervised", "views.policy": "finetune"}
     recipe = config.draft(flags=flags).recipe()
@@ -82,7 +83,7 @@ def test_cutout_is_that_of_finetuning(dataset: str) -> None:
 @pytest.mark.parametrize(("dataset", "size"), [("stl10", 32), ("cifar10", 16), ("cifar100", 8)])
 def test_views_are_blanked_by_the_datasets_patch(dataset: str, size: int) -> None:
     flags = {"data.name": dataset, "method": "supervised", "views.policy": "finetune"}
-    side = registry.DATASETS[dataset].side
+    side = sets.get(dataset).side
     pixels = np.zeros((32, side, side, 3), np.uint8)
     images = data.ImageSet(dataset, "train", pixels, None, (), (0.5,) * 3, (0.5,) * 3, 4)
     params = BatchMaker(images, config.draft(flags=flags).recipe()).make(0).params

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from python2 import python2_pickle
 
-from relatum.data.npm import python2_pickle
-from relatum.data.sets.shapes import draw
+from relatum.data.readers.shapes import draw
 from relatum.paper.reproduce import reproduce
 
 TABLES = (

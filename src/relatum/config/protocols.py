@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from relatum import registry
 from relatum.config.methods import PRESETS
 from relatum.config.settings import setting
+from relatum.data import sets
 
 _VAL_FRACTION_HELP = "fraction of the training set held out for validation; by default the run's"
 _LIMIT_HELP = "train on only this many labelled images, class-balanced; by default all"
@@ -70,7 +70,7 @@ class FinetuneSettings:
         """The settings with everything filled in from the preset and the dataset."""
         preset = run_preset if self.preset == "run" else self.preset
         missing = {k: v for k, v in FINETUNE_PRESETS[preset].items() if getattr(self, k) in (None, "preset")}
-        area = self.cutout_area if self.cutout_area is not None else registry.cutout_area(dataset)
+        area = self.cutout_area if self.cutout_area is not None else sets.cutout_area(dataset)
         return replace(self, preset=preset, cutout_area=area, **missing)
 
 

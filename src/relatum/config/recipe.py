@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from relatum import registry
+from relatum.config import conditions
 from relatum.config.methods import METHODS, PRESETS
 from relatum.config.settings import build, setting, table
+from relatum.data import sets
 from relatum.errors import InputError, unknown
 
 Values = dict[str, Any]  # dotted keys: {"train.lr": 1e-3}
@@ -220,21 +222,12 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
     """What the paper (or the authors' code) uses for this condition."""
     row = registry.find(METHODS, "method", method)
     values: Values = {**row.defaults, **(row.official if preset == "official" else {})}
-    if method == "relational":  # K = 32 for all but these (section 4, Implementation)
-        small = {("tiny-imagenet", "resnet32"): 16, ("stl10", "resnet34"): 25}
-        views = 16 if dataset == "slimagenet" else small.get((dataset, backbone), 32)
-        values["views.number"] = views
-    if dataset == "stl10" and row.trains:
-        values["train.epochs"] = 300
-    if dataset == "stl10" and row.uses_labels:  # from scratch with the schedule and the chain of finetuning
-        values |= {"train.epochs": 100, "train.optimizer": "adam", "train.batch_size": 32}
-        values |= {"train.lr": 1e-3, "train.backbone_lr": 1e-4}
-        values["views.policy"] = "finetune"
-    if dataset in registry.DATASETS:
-        found = registry.DATASETS[dataset]
-        split = "train" if row.uses_labels else found.pretrain_split
-        values |= {"data.side": found.side, "data.mean": found.mean, "data.std": found.std, "data.pad": found.pad}
-        values["data.split"] = split
+    if row.trains:
+        values |= conditions.values(method, row.uses_labels, dataset, backbone)
+    if dataset in sets.names():
+        facts = sets.get(dataset)
+        values |= {"data.side": facts.side, "data.mean": facts.mean, "data.std": facts.std, "data.pad": facts.pad}
+        values["data.split"] = "train" if row.uses_labels else facts.pretrain_split
     return values
 
 
@@ -266,7 +259,7 @@ class Draft:
         untrained = {} if METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
         values = {**base, **(found or {}), **self.values, **untrained}
         if values.get("views.policy") == "finetune":
-            values.setdefault("views.cutout_area", registry.cutout_area(str(get("data.name", ""))))
+            values.setdefault("views.cutout_area", sets.cutout_area(str(get("data.name", ""))))
         return Recipe.from_values(values)
 
 

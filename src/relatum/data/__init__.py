@@ -1,9 +1,30 @@
-"""Data: one file per source, all giving an `ImageSet`. No torch here."""
+"""Data: datasets, folders of images and shards, all read as an `ImageSet`. No torch here.
 
-from relatum.data.imageset import ImageSet, Skipped
-from relatum.data.loading import info, load
-from relatum.data.paths import cache_dir, data_root
-from relatum.data.subsets import labelled_subset, limit, split_validation
+The names below are imported on first use: the facts in `relatum.data.sets` need neither numpy nor Pillow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from relatum.data.imageset import ImageSet, Skipped
+    from relatum.data.loading import info, load
+    from relatum.data.paths import cache_dir, data_root
+    from relatum.data.subsets import labelled_subset, limit, split_validation
+
+_MODULES = {
+    "ImageSet": "imageset",
+    "Skipped": "imageset",
+    "cache_dir": "paths",
+    "data_root": "paths",
+    "info": "loading",
+    "labelled_subset": "subsets",
+    "limit": "subsets",
+    "load": "loading",
+    "split_validation": "subsets",
+}
 
 __all__ = [
     "ImageSet",
@@ -16,3 +37,13 @@ __all__ = [
     "load",
     "split_validation",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'relatum.data' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"relatum.data.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

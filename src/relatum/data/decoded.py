@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.data import cache
+from relatum.data.dataset import RGB
 from relatum.data.decode import Source, decode, reason
-from relatum.data.imageset import RGB, Skipped
+from relatum.data.imageset import Skipped
 from relatum.system.cpus import available_cpus
 from relatum.system.progress import bar
 

@@ -1,4 +1,4 @@
-"""`ImageSet`: what every data source gives and everything downstream takes."""
+"""`ImageSet`: images in memory or mapped from disk, with labels and statistics; every reader returns one."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum.data.dataset import RGB, Dataset
 from relatum.data.spill import take
-
-RGB = tuple[float, float, float]
 
 
 @dataclass(frozen=True)
@@ -23,17 +22,17 @@ class Skipped:
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Images in one array, with what is known about them.
+    """Images in one array, with their labels and statistics.
 
     Attributes:
         name: the dataset's name, or the folder's.
         split: `train`, `test`, `val` or `unlabeled`.
         images: (N, H, W, 3) uint8, an array or a read-only memory map; C-contiguous.
-        labels: (N,) int64, or None where there are none.
-        classes: class names, in the order of their numbers; empty where there are no labels.
-        mean, std: per channel, of pixels scaled to [0, 1]: what views are normalised with.
-        pad: zero padding of the padded-crop chain (side / 8 in the paper).
-        files: a name per image for people to read (folders), or None.
+        labels: (N,) int64, or None if the images are unlabelled.
+        classes: class names, in the order of their labels; empty if the images are unlabelled.
+        mean, std: per channel, of pixels scaled to [0, 1]; views are normalised with them.
+        pad: zero padding of the padded-crop augmentation (side / 8 in the paper).
+        files: the relative path of each image, or None if images are not files.
         skipped: files that could not be read.
     """
 
@@ -48,23 +47,39 @@ class ImageSet:
     files: Sequence[str] | None = None
     skipped: tuple[Skipped, ...] = field(default=())
 
+    @classmethod
+    def of(
+        cls,
+        dataset: Dataset,
+        split: str,
+        images: NDArray[np.uint8],
+        labels: NDArray[np.int64] | None,
+        classes: tuple[str, ...],
+        *,
+        files: Sequence[str] | None = None,
+        skipped: tuple[Skipped, ...] = (),
+    ) -> ImageSet:
+        """Images of a dataset, with the name, the statistics and the padding that its facts give."""
+        mean, std, pad = dataset.mean, dataset.std, dataset.pad
+        return cls(dataset.name, split, images, labels, classes, mean, std, pad, files, skipped)
+
     def __len__(self) -> int:
         return len(self.images)
 
     @property
     def side(self) -> int:
-        """Pixels of an image's side."""
+        """Height and width of an image in pixels."""
         return int(self.images.shape[1])
 
     @property
     def num_classes(self) -> int:
-        """How many classes; 0 without labels."""
+        """The number of classes; 0 without labels."""
         return len(self.classes)
 
     def subset(self, indices: NDArray[np.int64]) -> ImageSet:
         """The images at `indices`, in that order.
 
-        A run of neighbours is a view without a copy; a large part of a memory map stays on disk (see `spill`).
+        Consecutive indices give a view without a copy. A large part of a memory map stays on disk (see `spill`).
         """
         return replace(
             self,

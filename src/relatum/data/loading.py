@@ -1,7 +1,7 @@
-"""`load` and `info`: from what the user names to images.
+"""`load` and `info`: from a dataset's name or a folder to images.
 
-A name in the table of datasets is that dataset, wherever the command runs; a folder of the same name is reached by a
-path (`./shapes`, or a `Path` that exists). Everything else is a folder of images.
+A dataset's name always means that dataset; to use a folder of the same name, write a path (`./shapes`, or a `Path`
+that exists). Everything else is a folder of images.
 """
 
 from __future__ import annotations
@@ -17,21 +17,11 @@ import numpy as np
 from PIL import Image
 
 from relatum import registry
-from relatum.data import folder
-from relatum.data.imageset import RGB, ImageSet
+from relatum.data import folder, sets
+from relatum.data.dataset import RGB, Dataset
+from relatum.data.imageset import ImageSet
 from relatum.data.paths import data_root
 from relatum.errors import InputError, unknown
-
-# The splits of each dataset. tiny-imagenet's `test` is its `val` folder: the test labels were never published.
-SPLITS: dict[str, tuple[str, ...]] = {
-    "cifar10": ("train", "test"),
-    "cifar100": ("train", "test"),
-    "cifar100-20": ("train", "test"),
-    "stl10": ("train", "test", "unlabeled"),
-    "tiny-imagenet": ("train", "test"),
-    "slimagenet": ("train", "val", "test"),
-    "shapes": ("train", "test"),
-}
 
 
 def load(
@@ -48,49 +38,46 @@ def load(
 
     Args:
         data: a dataset's name (`relatum list datasets`) or a folder.
-        split: `train`, `test`, `val` or `unlabeled`, where the source has it.
-        root: the folder that holds the original archives; by default `$RELATUM_DATA`, else the user's cache folder.
-        side: resize to this many pixels; by default the dataset's own, or found from the folder's images.
-        mean: what views are normalised with, per channel; by default the paper's, or found over the folder's images.
+        split: `train`, `test`, `val` or `unlabeled`, if the dataset or folder has it.
+        root: the folder that holds the datasets; by default `$RELATUM_DATA`, else the user's cache folder.
+        side: resize to this many pixels; by default the dataset's, or chosen from the sizes of the folder's images.
+        mean: per channel, for the normalisation of views; by default the dataset's, or computed from the folder.
         std: likewise.
-        strict: make unreadable files an error instead of a list.
+        strict: raise an error if a file is unreadable, instead of listing it in `skipped`.
 
     Returns:
-        The images with what is known about them.
+        The images with their labels and statistics.
 
     Raises:
         InputError: there is no such dataset, folder or split, or it cannot be read.
     """
     if side is not None and not 8 <= side <= 1024:
         raise InputError(f"side = {side} is out of range: it must be from 8 to 1024 pixels.")
-    given = {what: _triple(what, value) for what, value in (("mean", mean), ("std", std)) if value is not None}
-    name = _name(data)
-    if name is not None:
-        _check_split(name, split)
-        images: ImageSet = registry.resolve(registry.DATASETS[name].target)(name, split, root=data_root(root))
+    statistics = {key: _triple(key, value) for key, value in (("mean", mean), ("std", std)) if value is not None}
+    dataset = _dataset(data)
+    if dataset is not None:
+        _check_split(dataset, split)
+        images: ImageSet = registry.resolve(dataset.reader)(dataset, split, data_root(root))
         if side is not None and side != images.side:
             images = _resized(images, side)
     else:
         images = folder.load(_folder(data), split, side=side)
     if strict and images.skipped:
         raise _unreadable(images)
-    return replace(images, mean=given.get("mean", images.mean), std=given.get("std", images.std))
+    return replace(images, mean=statistics.get("mean", images.mean), std=statistics.get("std", images.std))
 
 
 def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
-    """What is known about a dataset or a folder, as plain values that JSON can hold."""
-    name = _name(data)
-    if name is not None:
-        names: Sequence[str] = SPLITS[name]
-    else:
-        names = tuple(folder.splits(folder.scan(_folder(data))))
+    """Facts about a dataset or a folder that is on disk, as values that JSON can hold."""
+    dataset = _dataset(data)
+    names = tuple(dataset.splits if dataset is not None else folder.splits(folder.scan(_folder(data))))
     splits: dict[str, Any] = {}
     missing: InputError | None = None
     first: ImageSet | None = None
     for split in names:
         try:
             images = load(data, split, root=root)
-        except InputError as error:  # a part of a dataset may be there without the rest
+        except InputError as error:  # some splits of a dataset may be missing
             missing = missing or error
             continue
         first = first or images
@@ -106,7 +93,7 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     classes = first.classes if labelled is None else load(data, labelled, root=root).classes
     return {
         "name": first.name,
-        "source": "dataset" if name is not None else "folder",
+        "source": "dataset" if dataset is not None else "folder",
         "splits": splits,
         "images": sum(part["images"] for part in splits.values()),
         "side": first.side,
@@ -119,18 +106,17 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     }
 
 
-def _name(data: str | Path) -> str | None:
-    name = str(data)
-    if name in registry.DATASETS and not (isinstance(data, Path) and data.exists()):
-        return name
+def _dataset(data: str | Path) -> Dataset | None:
+    """The facts, if `data` names a dataset; None if it is a folder."""
+    if str(data) in sets.names() and not (isinstance(data, Path) and data.exists()):
+        return sets.get(str(data))
     return None
 
 
-def _check_split(name: str, split: str) -> None:
-    have = SPLITS[name]
-    if split not in have:
+def _check_split(dataset: Dataset, split: str) -> None:
+    if split not in dataset.splits:
         hint = " Hold out a part of train with --val-fraction." if split == "val" else ""
-        raise InputError(f"{name} has no '{split}' split; it has {', '.join(have)}.{hint}")
+        raise InputError(f"{dataset.name} has no '{split}' split; it has {', '.join(dataset.splits)}.{hint}")
 
 
 def _folder(data: str | Path) -> Path:
@@ -146,15 +132,15 @@ def _folder(data: str | Path) -> Path:
     if exists:
         raise InputError(f"{path} is a file, not a folder of images.")
     if len(path.parts) == 1:
-        near = difflib.get_close_matches(str(data).lower(), registry.DATASETS, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(str(data).lower(), sets.names(), n=1, cutoff=0.5)
         if near or str(data) == "":
-            raise unknown("dataset or folder", str(data), registry.DATASETS)
+            raise unknown("dataset or folder", str(data), sets.names())
     try:
-        beside = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
+        neighbours = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
     except OSError:
-        beside = []
-    near = difflib.get_close_matches(path.name, beside, n=1)
-    hint = f"did you mean '{path.parent / near[0]}'?" if near else f"datasets: {', '.join(registry.DATASETS)}."
+        neighbours = []
+    near = difflib.get_close_matches(path.name, neighbours, n=1)
+    hint = f"did you mean '{path.parent / near[0]}'?" if near else f"datasets: {', '.join(sets.names())}."
     raise InputError(f"there is no folder '{data}'; {hint}")
 
 
@@ -167,20 +153,20 @@ def _unreadable(images: ImageSet) -> InputError:
     )
 
 
-def _triple(what: str, values: Sequence[float]) -> RGB:
+def _triple(key: str, values: Sequence[float]) -> RGB:
     try:
         numbers = tuple(float(v) for v in values)
     except (TypeError, ValueError):
         numbers = ()
-    if len(numbers) != 3 or not all(math.isfinite(v) for v in numbers) or (what == "std" and min(numbers) <= 0):
+    if len(numbers) != 3 or not all(math.isfinite(v) for v in numbers) or (key == "std" and min(numbers) <= 0):
         raise InputError(
-            f"{what} = {values!r} must be three numbers{' above 0' * (what == 'std')}, for red, green and blue."
+            f"{key} = {values!r} must be three numbers{' above 0' * (key == 'std')}, for red, green and blue."
         )
     return numbers[0], numbers[1], numbers[2]
 
 
 def _resized(images: ImageSet, side: int) -> ImageSet:
-    """A dataset at another side, with antialiasing where that is smaller."""
+    """Images resized to another side, with antialiasing."""
     pixels = np.empty((len(images), side, side, 3), np.uint8)
     for i, image in enumerate(images.images):
         pixels[i] = np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BICUBIC))

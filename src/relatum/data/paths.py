@@ -1,8 +1,7 @@
-"""Where data lies: the root that holds the original archives, and the cache that holds what we decoded or made.
+"""Where data lies: the data root, which holds the datasets, and the cache folder, which holds decoded images.
 
-Data root: `--root`, else `$RELATUM_DATA`, else `data` in the user's cache folder. Cache: `$RELATUM_CACHE`, else
-`relatum` in the user's cache folder; where that cannot be written, a folder of the user's own under the system's
-temporary one.
+Data root: `--root`, else `$RELATUM_DATA`, else `data` in the cache folder. Cache folder: `$RELATUM_CACHE`, else
+`relatum` in the user's cache folder; if that is not writable, a private folder in the system's temporary folder.
 """
 
 from __future__ import annotations
@@ -15,14 +14,15 @@ from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 
+from relatum.data.dataset import Dataset
 from relatum.errors import InputError
 
 
 def _user_cache() -> Path:
-    if given := os.environ.get("RELATUM_CACHE"):
-        return Path(given).expanduser()
-    if given := os.environ.get("XDG_CACHE_HOME"):
-        return Path(given).expanduser() / "relatum"
+    if folder := os.environ.get("RELATUM_CACHE"):
+        return Path(folder).expanduser()
+    if folder := os.environ.get("XDG_CACHE_HOME"):
+        return Path(folder).expanduser() / "relatum"
     if sys.platform == "darwin":
         return Path("~/Library/Caches/relatum").expanduser()
     if sys.platform == "win32":
@@ -31,16 +31,16 @@ def _user_cache() -> Path:
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """The folder that holds the datasets: `root`, else `$RELATUM_DATA`, else `data` in the user's cache folder."""
+    """The folder that holds the datasets: `root`, else `$RELATUM_DATA`, else `data` in the cache folder."""
     if root is not None:
         return Path(root).expanduser()
-    if given := os.environ.get("RELATUM_DATA"):
-        return Path(given).expanduser()
+    if folder := os.environ.get("RELATUM_DATA"):
+        return Path(folder).expanduser()
     return _user_cache() / "data"
 
 
 def cache_dir() -> Path:
-    """The cache folder, made where it is missing; where it cannot be written, a temporary one with one warning."""
+    """The cache folder, created if missing. If it is not writable, a temporary one, with a single warning."""
     return _writable(_user_cache())
 
 
@@ -52,47 +52,46 @@ def _writable(wanted: Path) -> Path:
             return wanted
     except OSError as error:
         fallback = _temporary()
-        why = error.strerror or str(error)
+        reason = error.strerror or str(error)
         warnings.warn(
-            f"the cache folder {wanted} cannot be written ({why}); using {fallback}. RELATUM_CACHE sets another.",
+            f"the cache folder {wanted} cannot be written ({reason}); using {fallback}. RELATUM_CACHE sets another.",
             stacklevel=3,
         )
         return fallback
 
 
 def _temporary() -> Path:
-    """A folder that lasts between runs and that no other user of the machine can have prepared."""
+    """A temporary folder that stays between runs; not used if another user could have created it."""
     user = os.getuid() if hasattr(os, "getuid") else 0
     fallback = Path(tempfile.gettempdir()) / f"relatum-{user}"
     try:
         fallback.mkdir(mode=0o700, exist_ok=True)
         status = fallback.lstat()
-        own = (
+        private = (
             not fallback.is_symlink()
             and (not hasattr(os, "getuid") or status.st_uid == user)
             and not status.st_mode & 0o022
         )
-        if own and os.access(fallback, os.W_OK):
+        if private and os.access(fallback, os.W_OK):
             return fallback
     except OSError:
         pass
     return Path(tempfile.mkdtemp(prefix="relatum-"))
 
 
-def locate(name: str, folder: str, root: Path, marks: Iterable[str]) -> Path:
-    """The folder of an original archive under a root, or the root itself where it is that folder.
+def locate(dataset: Dataset, root: Path, marks: Iterable[str] = ()) -> Path:
+    """The folder of a dataset: `dataset.folder` in the data root, or the root itself if it is that folder.
 
     Args:
-        name: the dataset's name, for the message.
-        folder: the archive's own top folder, such as `cifar-10-batches-py`.
+        dataset: facts.
         root: the data root.
-        marks: files or folders, one of which tells that a folder is the archive's.
+        marks: files or folders, one of which shows that a folder is the dataset's; by default `dataset.files`.
     """
-    marks = tuple(marks)
-    for place in (root / folder, root):
-        if any((place / mark).exists() for mark in marks):
-            return place
+    marks = tuple(marks) or dataset.files
+    for folder in (root / dataset.folder, root):
+        if any((folder / mark).exists() for mark in marks):
+            return folder
     raise InputError(
-        f"{name} is not in {root} (looked for {folder}/{marks[0]}).\n"
-        f"Run `relatum data get {name}`, or give the folder that holds it with --root or $RELATUM_DATA."
+        f"{dataset.name} is not in {root} (looked for {dataset.folder}/{marks[0]}).\n"
+        f"Run `relatum data get {dataset.name}`, or give the folder that holds it with --root or $RELATUM_DATA."
     )

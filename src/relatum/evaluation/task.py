@@ -18,13 +18,12 @@ from torch import nn
 from relatum import data as sources
 from relatum import registry
 from relatum.config import Recipe
+from relatum.data import sets
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.features import Features, cached
 from relatum.runs.folder import RunFolder
 from relatum.runs.names import evaluation_stem
-
-_SAME_IMAGES = ({"cifar100", "cifar100-20"},)  # datasets that differ in their labels only
 
 # What all protocols on frozen features have in common, for the result.
 OFFLINE = {"probe": "offline", "augmentation": "none", "batch_norm": "eval (frozen statistics)", "backbone": "frozen"}
@@ -128,7 +127,7 @@ class Task:
     @property
     def _same_images(self) -> bool:
         names = {self.data, self.recipe.data.name}
-        if len(names) == 1 or names in _SAME_IMAGES:
+        if sets.same_images(self.data, self.recipe.data.name):
             return True
         folders = {Path(name).resolve() for name in names - registry.DATASETS.keys()}
         return len(folders) == 1 and not names & registry.DATASETS.keys()
@@ -160,7 +159,7 @@ class Task:
         if not self.fraction:
             return images, None
         # The part is balanced by the labels that pretraining saw: CIFAR-100's fine ones, also under its coarse labels.
-        other = {self.data, self.recipe.data.name} in _SAME_IMAGES
+        other = self.data != self.recipe.data.name and sets.same_images(self.data, self.recipe.data.name)
         balanced = self._load(self.recipe.data.name, "train") if other else images
         numbers = replace(balanced, images=np.arange(len(balanced)), files=None)  # type: ignore[arg-type]
         rest, held = sources.split_validation(numbers, self.fraction, self.recipe.seed)

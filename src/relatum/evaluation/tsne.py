@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from relatum import rng
 from relatum.config.protocols import TSNESettings
+from relatum.data import sets
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation.knn import knn_vote
@@ -120,8 +121,9 @@ def super_categories(task: Task, images: ImageSet) -> tuple[Indices, tuple[str, 
     if names & _VEHICLES and names & _ANIMALS and names <= _VEHICLES | _ANIMALS:
         kinds = np.array([name.lower() in _ANIMALS for name in images.classes], np.int64)
         return kinds[images.labels], ("vehicles", "animals")
-    if task.data == "cifar100":
-        coarse = replace(task, data="cifar100-20").test
+    dataset = sets.get(task.data) if task.data in sets.names() else None
+    if dataset is not None and dataset.same_images and sets.get(dataset.same_images).classes < dataset.classes:
+        coarse = replace(task, data=dataset.same_images).test
         if coarse.labels is not None and np.array_equal(coarse.images, images.images):
             return coarse.labels, coarse.classes
     return None

@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relatum.data.imageset import RGB, ImageSet
+from relatum.data.dataset import RGB
+from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.system.files import file_safe, write_atomically
 from relatum.system.progress import bar

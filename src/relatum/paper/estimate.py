@@ -10,21 +10,12 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from relatum import registry
 from relatum.config.methods import METHODS
+from relatum.data import sets
 from relatum.paper import ledger
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 
-IMAGES = {  # pretraining images, labelled training images, test images
-    "cifar10": (50_000, 50_000, 10_000),
-    "cifar100": (50_000, 50_000, 10_000),
-    "cifar100-20": (50_000, 50_000, 10_000),
-    "stl10": (100_000, 5_000, 8_000),
-    "tiny-imagenet": (100_000, 100_000, 10_000),
-    "slimagenet": (160_000, 160_000, 20_000),
-    "shapes": (10_000, 10_000, 2_000),
-}
 # Multiply-adds of one forward pass of a 32 x 32 view, in millions; they grow with the area.
 _MEGA = {"conv4": 1.1, "resnet8": 12.5, "resnet32": 69.0, "resnet56": 126.0, "resnet34": 75.0}
 _START = 10.0  # seconds until a process trains: imports, data, compilation
@@ -59,7 +50,7 @@ def _timed(entry: Mapping[str, Any]) -> Pretraining | None:
             *(recipe["views"]["number"], recipe["train"]["epochs"], recipe["train"]["batch_size"], recipe["seed"]),
             limit_train=recipe["data"].get("limit_train") or None,
         )
-        timed = entry["seconds"] and METHODS[run.method].trains and run.data in IMAGES
+        timed = entry["seconds"] and METHODS[run.method].trains and run.data in sets.names()
     except KeyError:  # a recipe of another version
         return None
     return run if timed else None
@@ -72,10 +63,11 @@ def view_seconds(backbone: str, side: int) -> float:
 
 def run_seconds(run: Pretraining) -> float:
     """Modelled seconds of one pretraining."""
-    method, dataset = METHODS[run.method], registry.DATASETS[run.data]
+    method, dataset = METHODS[run.method], sets.get(run.data)
     if not method.trains:
         return _START
-    images = IMAGES[run.data][1 if method.uses_labels else 0] * (1 - run.val_fraction)
+    split = "train" if method.uses_labels else dataset.pretrain_split
+    images = dataset.splits[split] * (1 - run.val_fraction)
     images = min(images, run.limit_train or images)
     area, view = (dataset.side / 32) ** 2, view_seconds(run.backbone, dataset.side)
     per_image = run.views * (view + _VIEW * area)
@@ -92,9 +84,10 @@ def evaluation_seconds(evaluation: Evaluation) -> float:
     """Modelled seconds of one evaluation; features cost a forward pass, a third of a training pass."""
     if evaluation.protocol == "classifier":
         return 0.0
-    _, train, test = IMAGES[evaluation.dataset]
+    dataset = sets.get(evaluation.dataset)
+    train, test = dataset.splits["train"], dataset.splits["test"]
     train = min(train, evaluation.limit_train or train)
-    view = view_seconds(evaluation.run.backbone, registry.DATASETS[evaluation.dataset].side)
+    view = view_seconds(evaluation.run.backbone, dataset.side)
     epochs = evaluation.epochs or 0
     if evaluation.protocol == "linear":
         return _START + (train + test) * view / 3 + epochs * (train / 128) * _PROBE_STEP

@@ -21,13 +21,15 @@ from relatum import config
 from relatum.config.methods import METHODS
 from relatum.config.protocols import PROTOCOLS, FinetuneSettings
 from relatum.config.settings import table
+from relatum.data import sets
+from relatum.data.sets.shapes import SHAPES
 
 SEEDS = (1, 2, 3)
 # Settings that do not change a protocol's figure: how often the test set is looked at, and what is saved.
 _NO_EFFECT = ("test_every", "save")
 
-# A random backbone sees no image and does not depend on the dataset. `shapes` is made in code, so it is always there.
-RANDOM_DATA = "shapes"
+# A random backbone sees no image and does not depend on the dataset. This one needs no download.
+RANDOM_DATA = SHAPES.name
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ class Evaluation:
         """
         if self.protocol not in PROTOCOLS:
             return {}
-        own = self.split == "val" or same_images(self.run.data, self.dataset)
+        own = self.split == "val" or sets.same_images(self.run.data, self.dataset)
         wanted = {
             **protocol_settings(self.protocol, self.dataset),
             "seed": self.run.seed,
@@ -187,11 +189,6 @@ def _digest(values: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------------- from conditions to runs
 
 
-def same_images(a: str, b: str) -> bool:
-    """Whether two datasets hold the same images (CIFAR-100 with fine and with coarse labels)."""
-    return a.removesuffix("-20") == b.removesuffix("-20")
-
-
 def run_of(condition: Mapping[str, Any], seed: int, scale: Scale) -> Pretraining:
     """The pretraining that a condition asks for."""
     method, data, backbone = condition["method"], condition["pretrain"], condition["backbone"]
@@ -199,7 +196,7 @@ def run_of(condition: Mapping[str, Any], seed: int, scale: Scale) -> Pretraining
     if method == "random" or (supervised and condition["protocol"] == "finetune"):
         # Supervised on STL-10 is the finetune schedule and chain from scratch: finetuning of random weights.
         return Pretraining("random", RANDOM_DATA, backbone, views=1, epochs=0, batch_size=1, seed=seed)
-    if supervised and same_images(data, condition["dataset"]):
+    if supervised and sets.same_images(data, condition["dataset"]):
         data = condition["dataset"]  # coarse labels: trained on them
     paper = _paper_recipe(method, data, backbone)
     views = condition.get("views", paper.views.number)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from relatum.config.methods import METHODS
+from relatum.data import sets
 from relatum.errors import InputError, unknown
 from relatum.paper import grid, published
 from relatum.paper.grid import SEEDS, Evaluation, Pretraining, Scale
@@ -19,7 +20,6 @@ from relatum.paper.published import Column, Row, Table, Value
 from relatum.paper.substitutes import captioned, named, renamed, substitutes
 from relatum.registry import BACKBONES, DATASETS
 
-_SUPER = {"cifar10", "cifar100", "stl10"}  # datasets with vehicles and animals, or with coarse classes
 _NONE = Value("?", None, None)
 
 
@@ -179,7 +179,7 @@ class Plan:
         learned = [e for e in self.evaluations if e.run.method != "random"]  # random weights are of no dataset
         found = {name for e in learned for name in (e.dataset, e.run.data, e.run.backbone)}
         names = (*self.request.datasets, *self.request.backbones) if learned else ()
-        return tuple(n for n in names if n not in found and not any(grid.same_images(n, f) for f in found))
+        return tuple(n for n in names if n not in found and not any(sets.same_images(n, f) for f in found))
 
 
 def plan(names: Sequence[str], request: Request | None = None) -> Plan:
@@ -197,8 +197,9 @@ def plan(names: Sequence[str], request: Request | None = None) -> Plan:
         sheets = tuple(s for s in sheets if s.cells)
         if not sheets and name != "claims":
             raise _nothing(name, request)
-        if name == "tsne-super" and (without := {*request.datasets} - _SUPER):
-            raise InputError(f"{without.pop()} has no super-categories; `tsne` draws its classes.")
+        without = [dataset for dataset in request.datasets if not sets.get(dataset).super_categories]
+        if name == "tsne-super" and without:
+            raise InputError(f"{without[0]} has no super-categories; `tsne` draws its classes.")
         planned.append(Planned(name, known, sheets))
     return Plan(request, tuple(planned))
 
@@ -273,7 +274,7 @@ def _keeps(condition: Mapping[str, Any], request: Request) -> bool:
     return (
         (not request.methods or condition["method"] in request.methods)
         and (not request.backbones or condition["backbone"] in request.backbones)
-        and (not request.datasets or any(grid.same_images(condition["pretrain"], d) for d in request.datasets))
+        and (not request.datasets or any(sets.same_images(condition["pretrain"], d) for d in request.datasets))
         and (most is None or condition.get("views", 0) <= most)
     )
 

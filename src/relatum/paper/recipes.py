@@ -10,10 +10,12 @@ test holds the folder to what the grid says.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from relatum import config
+from relatum.config.conditions import CONDITIONS
 from relatum.paper import published
 from relatum.paper.grid import SEEDS, Pretraining
 from relatum.paper.plan import Request, plan
@@ -21,30 +23,37 @@ from relatum.system.files import write_text
 
 _SECTIONS = ("data", "views", "backbone", "objective", "train")
 _LEFT_OUT = ("split", "side", "mean", "std", "pad", "strict", "images", "fingerprint")
-_SCHEDULED = ("stl10", "tiny-imagenet", "slimagenet")  # datasets with a K or a number of epochs of their own
+_SCHEDULED = {row.dataset for row in CONDITIONS}  # datasets with a K or a number of epochs of their own
 
 
 def families() -> Iterator[tuple[str, list[Pretraining], list[str]]]:
     """Every family's name, its runs (the first stands in the file) and the tables that it serves; seed 1 for all."""
     runs: dict[str, list[Pretraining]] = {}
     tables: dict[str, list[str]] = {}
-    for name in published.TABLES:
-        if name == "claims":
-            continue
-        for run in plan([name], Request(seeds=SEEDS[:1])).runs:
-            runs.setdefault(family(run), []).append(run)
-            tables.setdefault(family(run), []).append(name)
+    planned = {name: plan([name], Request(seeds=SEEDS[:1])).runs for name in published.TABLES if name != "claims"}
+    backbones = {(run.data, run.backbone) for name in planned for run in planned[name]}
+    for name in planned:
+        for run in planned[name]:
+            key = family(run, [backbone for data, backbone in backbones if data == run.data])
+            runs.setdefault(key, []).append(run)
+            tables.setdefault(key, []).append(name)
     for name in sorted(runs):
         # In the file stands the plainest member: no override, the fewest labels, the largest K, the first names.
         members = sorted(set(runs[name]), key=lambda r: (len(r.set), r.labels, -r.views, r.data, r.backbone))
         yield name, members, list(dict.fromkeys(tables[name]))
 
 
-def family(run: Pretraining) -> str:
-    """The family of a run: its method, and what sets its schedule, split or labels apart."""
+def family(run: Pretraining, backbones: Iterable[str]) -> str:
+    """The family of a run: its method, and what sets its schedule, split or labels apart.
+
+    Args:
+        run: one of the paper's.
+        backbones: those that the paper trains on the run's dataset.
+    """
     parts = [run.method]
     parts += [run.data] * (run.data in _SCHEDULED)
-    parts += [run.backbone] * (run.data == "tiny-imagenet" and run.method == "relational")
+    recipes = [config.defaults(run.method, "paper", run.data, backbone) for backbone in backbones]
+    parts += [run.backbone] * any(recipe != recipes[0] for recipe in recipes)
     if run.val_fraction:
         parts.append("augmentations" if run.epochs == 100 else "aggregation")
     parts += ["semi-supervised"] * bool(run.labels)

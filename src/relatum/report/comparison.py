@@ -6,7 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from relatum import config, registry
+from relatum import config
+from relatum.data import sets
 from relatum.report.formatting import BACKBONES, DATASETS, METHODS, PROTOCOLS, count, title
 from relatum.report.page import Page, Panel
 from relatum.runs.reading import RunRecord, is_number
@@ -169,8 +170,8 @@ def _classes(entries: Entries) -> int:
             size = len(value) if isinstance(value, list) else value if is_number(value) else 0
             if size and best.get("dataset") == run.dataset:
                 return int(size)
-        if str(best.get("dataset")) in registry.DATASETS:
-            return registry.DATASETS[str(best["dataset"])].classes
+        if str(best.get("dataset")) in sets.names():
+            return sets.get(str(best["dataset"])).classes
     return 0
 
 

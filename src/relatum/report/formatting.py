@@ -8,19 +8,12 @@ from typing import Any
 
 from relatum import registry
 from relatum.config import methods, protocols
+from relatum.data import sets
 from relatum.runs.reading import is_number
 
 METHODS = {name: row.title for name, row in methods.METHODS.items()}
 BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
-DATASETS = {
-    "cifar10": "CIFAR-10",
-    "cifar100": "CIFAR-100",
-    "cifar100-20": "CIFAR-100-20",
-    "stl10": "STL-10",
-    "tiny-imagenet": "tiny-ImageNet",
-    "slimagenet": "SlimageNet64",
-    "shapes": "shapes",
-}
+DATASETS = {name: sets.get(name).title for name in sets.names()}
 PROTOCOLS = protocols.TITLES
 
 # Control characters are invalid in HTML (NUL) or invisible; their symbols from U+2400 are neither.

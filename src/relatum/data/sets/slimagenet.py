@@ -1,20 +1,24 @@
-"""SlimageNet64: `SlimageNet64/{train,val,test}/<class>/*`, 64 x 64 pixels; decoded once into the cache."""
+"""SlimageNet64: 200 images of each class of ImageNet, at 64 × 64 pixels."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from relatum.data.dataset import Dataset
 
-from relatum.data.classfolders import class_names, labelled
-from relatum.data.imageset import ImageSet
-from relatum.data.paths import locate
-from relatum.registry import DATASETS
-
-_FOLDER = "SlimageNet64"
-
-
-def load(name: str, split: str, root: Path) -> ImageSet:
-    """Read `train`, `val` or `test`. Classes are numbered in the order of their names in `train`."""
-    row = DATASETS[name]
-    place = locate(name, _FOLDER, root, (split, "train"))
-    classes = class_names(place / ("train" if (place / "train").is_dir() else split))
-    return labelled(name, split, place / split, classes, row.side, row.mean, row.std, row.pad)
+SLIMAGENET = Dataset(
+    name="slimagenet",
+    title="SlimageNet64",
+    summary="160 + 20 + 20 images in each of 1,000 classes",
+    reader="relatum.data.readers.slimagenet:read",
+    side=64,
+    pad=8,
+    mean=(0.5, 0.5, 0.5),
+    std=(0.25, 0.25, 0.25),
+    classes=1000,
+    splits={"train": 160_000, "val": 20_000, "test": 20_000},
+    folder="SlimageNet64",
+    files=("train",),
+    instructions=(
+        "Get it from https://zenodo.org/record/3672132 and arrange it as {folder}/train/CLASS/*, val/CLASS/* and "
+        "test/CLASS/* (160, 20 and 20 images per class)."
+    ),
+)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from python2 import python2_pickle
 
 import relatum.data
-from relatum.data.npm import python2_pickle
 from relatum.errors import InputError
 
 REAL = os.environ.get("RELATUM_DATA", "")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import relatum.data
-from relatum.data.classfolders import class_names
+from relatum.data.readers.class_folders import class_folders
 from relatum.errors import InputError
 
 
@@ -32,6 +32,6 @@ def test_missing(root: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="relatum data get slimagenet"):
         relatum.data.load("slimagenet", root=tmp_path)
     with pytest.raises(InputError, match="missing"):
-        class_names(tmp_path / "absent")
+        class_folders(tmp_path / "absent")
     with pytest.raises(InputError, match="it has train, val, test"):
         relatum.data.load("slimagenet", "unlabeled", root=root)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
 import relatum.data
-from relatum.data.sets import outlines, shapes
+from relatum.data.readers import outlines, shapes
+from relatum.data.sets import shapes as facts
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +106,8 @@ def test_outlines_have_one_area_and_lie_within_their_extent(name: str) -> None:
 
 
 def test_load(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "SIZES", {"train": 50, "test": 20})
+    small = replace(facts.SHAPES, splits={"train": 50, "test": 20})
+    monkeypatch.setattr(facts, "SHAPES", small)
     train, test = relatum.data.load("shapes"), relatum.data.load("shapes", "test")
     assert (len(train), len(test), train.num_classes) == (50, 20, 10)
     assert (train.side, train.pad, train.classes[:2]) == (32, 4, ("disc", "ring"))
@@ -112,7 +115,7 @@ def test_load(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert np.array_equal(relatum.data.load("shapes").images, train.images)
     monkeypatch.undo()
     monkeypatch.setenv("RELATUM_CACHE", str(own_cache))
-    monkeypatch.setattr(shapes, "SIZES", {"train": 50, "test": 20})
+    monkeypatch.setattr(facts, "SHAPES", small)
     for file in own_cache.rglob("labels.npy"):
         file.write_bytes(b"damaged")
     assert np.array_equal(relatum.data.load("shapes").images, train.images)

@@ -1,0 +1,70 @@
+"""The paper's settings for particular methods, datasets and backbones, as rows of a table.
+
+A row applies to a run that matches all its fields; an empty field matches everything. Later rows override earlier
+ones, and all override the method's defaults (`relatum.config.methods`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Condition:
+    """A row of the table.
+
+    Attributes:
+        method: a method's name.
+        labels: True matches methods that use labels, False the others, None all.
+        dataset: a dataset's name.
+        backbone: a backbone's name.
+        values: recipe keys and their values.
+    """
+
+    method: str = ""
+    labels: bool | None = None
+    dataset: str = ""
+    backbone: str = ""
+    values: Mapping[str, Any]
+
+    def matches(self, method: str, labels: bool, dataset: str, backbone: str) -> bool:
+        """Whether the row applies to a run."""
+        return (
+            self.method in ("", method)
+            and self.labels in (None, labels)
+            and self.dataset in ("", dataset)
+            and self.backbone in ("", backbone)
+        )
+
+
+CONDITIONS: tuple[Condition, ...] = (
+    # K is 32 except for these (section 4, Implementation).
+    Condition(method="relational", dataset="slimagenet", values={"views.number": 16}),
+    Condition(method="relational", dataset="tiny-imagenet", backbone="resnet32", values={"views.number": 16}),
+    Condition(method="relational", dataset="stl10", backbone="resnet34", values={"views.number": 25}),
+    Condition(dataset="stl10", values={"train.epochs": 300}),
+    # Supervised on STL-10: from scratch with the schedule and the augmentations of finetuning.
+    Condition(
+        labels=True,
+        dataset="stl10",
+        values={
+            "train.epochs": 100,
+            "train.optimizer": "adam",
+            "train.batch_size": 32,
+            "train.lr": 1e-3,
+            "train.backbone_lr": 1e-4,
+            "views.policy": "finetune",
+        },
+    ),
+)
+
+
+def values(method: str, labels: bool, dataset: str, backbone: str) -> dict[str, Any]:
+    """The paper's settings for a run, from all rows that apply to it."""
+    result: dict[str, Any] = {}
+    for row in CONDITIONS:
+        if row.matches(method, labels, dataset, backbone):
+            result |= row.values
+    return result
