@@ -14,18 +14,8 @@ import numpy as np
 from numba import njit
 
 from relatum.kernels.caching import cached_njit
-from relatum.kernels.tiles import (
-    LANES,
-    WIDE,
-    conv_tile,
-    load,
-    prefetch,
-    splat,
-    store,
-    take,
-    wgrad_tile,
-    where_positive,
-)
+from relatum.kernels.simd import load, splat, store, where_positive
+from relatum.kernels.tiles import MAX_LANES, WIDE, conv_tile, prefetch, take_part, weight_gradient_tile
 
 # mypy: disable-error-code="no-untyped-def"
 _inlined = njit(inline="always")
@@ -41,7 +31,7 @@ class Tile(NamedTuple):
 
     def registers(self, cout: int) -> tuple[int, int]:
         """Vectors and lanes of `cout` channels in a tile: up to sixteen accumulators, eight on narrow machines."""
-        lanes = min(LANES, cout)
+        lanes = min(MAX_LANES, cout)
         return (min(cout // lanes, 16 // self.pixels) if WIDE else 1), lanes
 
     def window(self) -> tuple[int, int]:
@@ -133,7 +123,7 @@ def forward_kernel(tile: Tile) -> Any:
     """
     cin, cout, pixels = tile
     vectors, lanes = tile.registers(cout)
-    step, lanes_in, first = vectors * lanes, min(LANES, cin), cin == 3
+    step, lanes_in, first = vectors * lanes, min(MAX_LANES, cin), cin == 3
 
     @_kernel
     def forward(counter, parts, count, x, scale, bias, weight, y, stats, height, width):
@@ -141,7 +131,7 @@ def forward_kernel(tile: Tile) -> Any:
         inner = np.zeros((height + 2) * line, np.float32)
         sums, shift = np.zeros(2 * cout, np.float32), np.zeros(cout, np.float32)
         while True:
-            part = take(counter)
+            part = take_part(counter)
             if part >= parts:
                 return
             begin, end = part * count // parts, (part + 1) * count // parts
@@ -182,7 +172,7 @@ def backward_kernel(tile: Tile) -> Any:
     """
     cin, cout, pixels = tile
     vectors, lanes_in = tile.registers(cin)
-    step, lanes, first = vectors * lanes_in, min(LANES, cout), cin == 3
+    step, lanes, first = vectors * lanes_in, min(MAX_LANES, cout), cin == 3
     rows, run = tile.window()
 
     @_kernel
@@ -202,7 +192,7 @@ def backward_kernel(tile: Tile) -> Any:
         inner, dy = np.zeros(group * whole_in, np.float32), np.zeros(group * whole, np.float32)
         sums, shift = np.zeros(2 * cin, np.float32), np.zeros(cin, np.float32)
         while True:
-            part = take(counter)
+            part = take_part(counter)
             if part >= parts:
                 return
             end = (part + 1) * count // parts
@@ -225,7 +215,7 @@ def backward_kernel(tile: Tile) -> Any:
                         for t in range(0, 3 * cin, run):
                             x0, to = (h + k) * line_in + t, ((part * 3 + k) * 3 * cin + t) * cout
                             for c in range(0, cout, lanes):
-                                wgrad_tile(
+                                weight_gradient_tile(
                                     inner, x0, dy, (h + 1) * line + cout + c, images, band, width, height,
                                     dweight, to + c, cin, cout, rows, run, lanes,
                                 )  # fmt: skip
@@ -256,11 +246,11 @@ def backward_kernel(tile: Tile) -> Any:
 def features(counter, parts, count, y, scale, bias, z, height, width):
     """The representation z (N, 64): ReLU of the last batch-norm, averaged over the map."""
     while True:
-        part = take(counter)
+        part = take_part(counter)
         if part >= parts:
             return
         for n in range(part * count // parts, (part + 1) * count // parts):
-            _pool(y, n * height * width * 64, scale, bias, z, n * 64, 0, height, width, height, width, 64, LANES)
+            _pool(y, n * height * width * 64, scale, bias, z, n * 64, 0, height, width, height, width, 64, MAX_LANES)
 
 
 @_kernel
@@ -268,11 +258,11 @@ def features_backward(counter, parts, count, y, scale, bias, mean, dz, stats, he
     """The last batch-norm's sums for its backward, stats (parts, 2, 64)."""
     sums = np.zeros(128, np.float32)
     while True:
-        part = take(counter)
+        part = take_part(counter)
         if part >= parts:
             return
         for n in range(part * count // parts, (part + 1) * count // parts):
             y0 = n * height * width * 64
-            _gradient_sums(y, y0, scale, bias, mean, dz, n * 64, sums, height, width, height, width, 64, LANES)
+            _gradient_sums(y, y0, scale, bias, mean, dz, n * 64, sums, height, width, height, width, 64, MAX_LANES)
             for c in range(128):
                 stats[part * 128 + c] += sums[c]

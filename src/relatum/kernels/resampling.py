@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from relatum.kernels.lanes import LANES, load, load_pixels, pick_pairs, splat, store
+from relatum.kernels.pixels import LANES, PIXELS, load_pixels, pick_neighbours
+from relatum.kernels.simd import load, splat, store
 
 BLOCK = 3 * LANES
 f4 = np.float32
@@ -106,9 +107,9 @@ def _across(line, begin, length, blocks, starts, numbers, weights, result, at):
     """Interpolate a source row horizontally with two taps: sixteen outputs lie within 18 source pixels."""
     w0, w1 = weights[0], weights[1]
     for block in range(blocks):
-        a, b = load(w0, LANES * block), load(w1, LANES * block)
+        a, b = load(w0, LANES * block, PIXELS), load(w1, LANES * block, PIXELS)
         for c in range(3):
-            left, right = pick_pairs(line, begin + c * length + starts[block], numbers, LANES * block)
+            left, right = pick_neighbours(line, begin + c * length + starts[block], numbers, LANES * block)
             store(result, at + BLOCK * block + LANES * c, left * a + right * b)
 
 
@@ -177,9 +178,9 @@ def resize(data, at, height, width, y0, x0, h, w, first_y, weights_y, first_x, w
                     ring[i] = f4(0)
             done += 1
         upper, lower = first_y[y] % 2 * size, (first_y[y] + 1) % 2 * size
-        a, b = splat(weights_y[0, y]), splat(weights_y[1, y])
+        a, b = splat(weights_y[0, y], PIXELS), splat(weights_y[1, y], PIXELS)
         for i in range(0, size, LANES):
-            store(buffer, to + i, load(ring, upper + i) * a + load(ring, lower + i) * b)
+            store(buffer, to + i, load(ring, upper + i, PIXELS) * a + load(ring, lower + i, PIXELS) * b)
 
 
 @_part

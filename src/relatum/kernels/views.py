@@ -14,8 +14,9 @@ import numpy as np
 from numba import njit, types
 
 from relatum.kernels.caching import cached_njit
-from relatum.kernels.lanes import LANES, absolute, choose, load, splat, store, store_pixels, total
+from relatum.kernels.pixels import LANES, PIXELS, store_pixels
 from relatum.kernels.resampling import BLOCK, count_taps, many_taps, resize, split_taps, two_taps, warp
+from relatum.kernels.simd import absolute, load, splat, store, sum_lanes, where_less
 
 f4 = np.float32
 _part = njit(nogil=True, fastmath=True, error_model="numpy")
@@ -26,8 +27,8 @@ _inlined = njit(nogil=True, fastmath=True, error_model="numpy", forceinline=True
 
 @_inlined
 def _clip(x, most):
-    x = choose(x, splat(f4(0)), splat(f4(0)), x)
-    return choose(x, most, x, most)
+    x = where_less(x, splat(f4(0), PIXELS), splat(f4(0), PIXELS), x)
+    return where_less(x, most, x, most)
 
 
 @_inlined
@@ -38,24 +39,24 @@ def _gray(r, g, b):
 @_inlined
 def _scale(r, g, b, factor, offset):
     """Brightness, contrast and saturation: a blend with black, with the mean grey, with the pixel's grey."""
-    one = splat(f4(1))
+    one = splat(f4(1), PIXELS)
     return _clip(r * factor + offset, one), _clip(g * factor + offset, one), _clip(b * factor + offset, one)
 
 
 @_inlined
 def _hue(r, g, b, shift):
     """Turn the hue. Hue · chroma is all that is needed, so nothing is divided; |shift| is at most half a circle."""
-    high = choose(r, g, g, r)
-    high = choose(high, b, b, high)
-    low = choose(r, g, r, g)
-    low = choose(low, b, low, b)
+    high = where_less(r, g, g, r)
+    high = where_less(high, b, b, high)
+    low = where_less(r, g, r, g)
+    low = where_less(low, b, low, b)
     chroma = high - low
     two, four, circle = f4(2) * chroma, f4(4) * chroma, f4(6) * chroma
-    turned = choose(g, high, r - g + four, b - r + two)
-    turned = choose(r, high, turned, g - b)
+    turned = where_less(g, high, r - g + four, b - r + two)
+    turned = where_less(r, high, turned, g - b)
     turned = turned + circle * shift
-    turned = choose(turned, splat(f4(0)), turned + circle, turned)
-    turned = choose(circle, turned, turned - circle, turned)
+    turned = where_less(turned, splat(f4(0), PIXELS), turned + circle, turned)
+    turned = where_less(circle, turned, turned - circle, turned)
     red = absolute(turned - f4(3) * chroma) - chroma
     green = two - absolute(turned - two)
     blue = two - absolute(turned - four)
@@ -72,9 +73,9 @@ def _jitter(r, g, b, order, factors, v, first, last, mean):
             r, g, b = _hue(r, g, b, factor)
         else:
             if step == 0:
-                offset = splat(f4(0))
+                offset = splat(f4(0), PIXELS)
             elif step == 1:
-                offset = splat((f4(1) - factor) * mean)
+                offset = splat((f4(1) - factor) * mean, PIXELS)
             else:
                 offset = (f4(1) - factor) * _gray(r, g, b)
             r, g, b = _scale(r, g, b, factor, offset)
@@ -113,16 +114,16 @@ def _cut_out(out, at, box, v, side, channels_last):
 @_part
 def _first_sweep(buffer, order, factors, v, before):
     """The jitter steps before contrast; returns the sum of all grey."""
-    sums = splat(f4(0))
+    sums = splat(f4(0), PIXELS)
     for i in range(0, buffer.shape[0], BLOCK):
-        r, g, b = load(buffer, i), load(buffer, i + LANES), load(buffer, i + 2 * LANES)
+        r, g, b = load(buffer, i, PIXELS), load(buffer, i + LANES, PIXELS), load(buffer, i + 2 * LANES, PIXELS)
         if before:
             r, g, b = _jitter(r, g, b, order, factors, v, 0, before, f4(0))
             store(buffer, i, r)
             store(buffer, i + LANES, g)
             store(buffer, i + 2 * LANES, b)
         sums = sums + _gray(r, g, b)
-    return total(sums)
+    return sum_lanes(sums)
 
 
 @_part
@@ -130,12 +131,12 @@ def _second_sweep(buffer, side, order, factors, v, before, steps, mean, gray, sc
     """Contrast and what follows; writes the view (layout 0: planes, 1: pixels) or keeps it in the buffer (2)."""
     blocks = (side + LANES - 1) // LANES
     n = side * side
-    s0, s1, s2 = splat(scale[0]), splat(scale[1]), splat(scale[2])
-    o0, o1, o2 = splat(offset[0]), splat(offset[1]), splat(offset[2])
+    s0, s1, s2 = splat(scale[0], PIXELS), splat(scale[1], PIXELS), splat(scale[2], PIXELS)
+    o0, o1, o2 = splat(offset[0], PIXELS), splat(offset[1], PIXELS), splat(offset[2], PIXELS)
     for y in range(side):
         for block in range(blocks):
             i = (y * blocks + block) * BLOCK
-            r, g, b = load(buffer, i), load(buffer, i + LANES), load(buffer, i + 2 * LANES)
+            r, g, b = load(buffer, i, PIXELS), load(buffer, i + LANES, PIXELS), load(buffer, i + 2 * LANES, PIXELS)
             r, g, b = _jitter(r, g, b, order, factors, v, before, steps, mean)
             if gray:
                 r = _gray(r, g, b)
