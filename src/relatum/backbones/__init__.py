@@ -1,8 +1,8 @@
 """Backbones: images in, representations out.
 
 All keep one contract: `stem(x)` gives the first feature map, `body(map)` the representation, `forward = body ∘ stem`,
-and `num_features` its size. Any other `nn.Module` that maps (N, 3, H, W) to (N, d) serves as well, for every method
-that does not look at the first feature map.
+and `num_features` its size. Any other `nn.Module` that maps (N, 3, H, W) to (N, d) can be used as well, except with
+methods that need the first feature map.
 """
 
 from torch import nn
@@ -13,7 +13,7 @@ __all__ = ["attach_fused", "build", "feature_size", "seeded"]
 
 
 def attach_fused(network: nn.Module) -> bool:
-    """Let a backbone that has fused CPU kernels (Conv-4) train through them; says whether it has."""
+    """Train a backbone through its fused CPU kernels; returns whether it has any (only Conv-4 does)."""
     from relatum.backbones.fused import attach  # numba is imported only where it is used
 
     return attach(network)

@@ -30,24 +30,24 @@ def initialise(network: nn.Module) -> None:
 
 @contextmanager
 def seeded(*name: int) -> Iterator[None]:
-    """Modules built inside draw their weights from `name` alone, and the caller's random state is left untouched."""
+    """Modules built inside draw their weights from the seed `name`; the caller's random state does not change."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.torch_seed(rng.WEIGHTS, *name))
         yield
 
 
 def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0) -> nn.Module:
-    """A backbone from a name of the table, `module:function` of the user's own, a function, or a module as it is."""
+    """A backbone from a registered name, a `module:function`, a function, or a module, which is returned unchanged."""
     if isinstance(backbone, nn.Module):
         return backbone
     with seeded(seed):
-        made: Any = _maker(backbone)() if isinstance(backbone, str) else backbone()
-    if not isinstance(made, nn.Module):
-        raise InputError(f"backbone '{backbone}' made a {type(made).__name__}, not a torch.nn.Module.")
-    return made
+        network: Any = _constructor(backbone)() if isinstance(backbone, str) else backbone()
+    if not isinstance(network, nn.Module):
+        raise InputError(f"backbone '{backbone}' made a {type(network).__name__}, not a torch.nn.Module.")
+    return network
 
 
-def _maker(name: str) -> Callable[[], Any]:
+def _constructor(name: str) -> Callable[[], Any]:
     if ":" not in name:
         return registry.resolve(registry.find(registry.BACKBONES, "backbone", name).target)
     module, _, attribute = name.partition(":")
@@ -56,7 +56,7 @@ def _maker(name: str) -> Callable[[], Any]:
             f"this run was made with an object ({attribute}): pass it again, load_backbone(run, backbone=...)."
         )
     if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # a file beside the user, as `python -m` would find it
+        sys.path.insert(0, str(Path.cwd()))  # a file in the working directory, as with `python -m`
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

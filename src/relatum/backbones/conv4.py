@@ -9,7 +9,7 @@ from relatum.backbones.base import initialise
 
 
 class ConvBlock(nn.Module):
-    """Convolution 3×3 without bias and batch-norm; ReLU and pooling are the network's business."""
+    """Convolution 3×3 without bias, batch-norm and ReLU."""
 
     def __init__(self, maps_in: int, maps_out: int) -> None:
         super().__init__()

@@ -1,13 +1,13 @@
-"""Conv-4's training step in few passes over memory: convolution, batch-norm, ReLU and pooling fused, on the CPU.
+"""Conv-4's training step on the CPU, with convolution, batch-norm, ReLU and pooling fused into few passes over memory.
 
-The plain modules (conv4.py) are the specification; this runs their parameters and buffers through compiled kernels.
-Only the convolutions' outputs y are stored. A forward pass over the images pools the layer below from its y, convolves
-in the cache, and sums the batch statistics while the result is still in registers. The backward pass of a layer makes
-dy from y and the gradient of the pooled map, and uses it at once for the weights, for the gradient of the layer below
-and for that layer's batch-norm sums. docs/log.md has the figures.
+The modules of `relatum.backbones.conv4` are the readable specification; this module passes their parameters and buffers
+to the kernels of `relatum.kernels.conv4`. Only the outputs y of the convolutions are stored. A layer's forward pass
+pools the layer below from its y, convolves within the cache, and sums the batch statistics while the result is in
+registers. Its backward pass computes dy from y and the gradient of the pooled map, and uses it at once for the weights,
+for the gradient of the layer below and for the batch-norm sums of that layer. docs/log.md has measurements.
 
-The images are cut into at most 32 parts, whatever the number of threads, and the parts' sums are added in order: the
-bits do not depend on the number of threads.
+The images are divided into at most 32 parts, whatever the number of threads, and the sums of the parts are added in
+order, so the bits do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class _Layer(NamedTuple):
 
 
 def attach(network: nn.Module) -> bool:
-    """Let a Conv4 train through the fused kernels; where they do not apply, it goes on as before.
+    """Train a Conv4 through the fused kernels; inputs that they do not support still take the plain modules.
 
     Returns:
-        Whether `network` is a Conv4; any other module is left alone.
+        Whether `network` is a Conv4; other modules are not changed.
     """
     if type(network) is not Conv4:
         return False
@@ -56,7 +56,7 @@ def _forward_or_plain(network: Conv4, x: Tensor) -> Tensor:
 
 
 def usable(network: Conv4, x: Tensor) -> bool:
-    """Whether `forward` can stand in for `network(x)`: training in float32 on the CPU, sides in multiples of 32."""
+    """Whether `forward` supports `network(x)`: training in float32 on the CPU, with sides in multiples of 32."""
     norms = [block.bn for block in _blocks(network)]
     return (
         all(norm.training and norm.track_running_stats and norm.weight.dtype == torch.float32 for norm in norms)
@@ -75,7 +75,7 @@ def forward(network: Conv4, x: Tensor) -> Tensor:
 
     Args:
         network: a `Conv4` for which `usable` holds.
-        x: images (N, 3, S, S); channels-last spares a copy.
+        x: images (N, 3, S, S); channels-last avoids a copy.
     """
     blocks = _blocks(network)
     parameters = [p for block in blocks for p in (block.conv.weight, block.bn.weight, block.bn.bias)]
@@ -143,14 +143,14 @@ class _Conv4(torch.autograd.Function):
             results = dweight.reshape(-1), dx, stats.reshape(-1)
             arrays = *below[:4], *layer[:3], slopes, dp, flipped, *results
             _run(backward_kernel(tile), count, *arrays, side, side, window, window)
-            found = dweight.sum(0).transpose(3, 2, 0, 1), dgamma, dbeta
-            gradients = [torch.from_numpy(np.ascontiguousarray(g, np.float32)) for g in found] + gradients
+            sums = dweight.sum(0).transpose(3, 2, 0, 1), dgamma, dbeta
+            gradients = [torch.from_numpy(np.ascontiguousarray(g, np.float32)) for g in sums] + gradients
             dp, side, window = dx, side * 2, 2
         return None, None, *gradients
 
 
 def _run(kernel: Any, count: int, *arguments: Any) -> None:
-    """Call a kernel on each of torch's threads, which share out the parts of `count` images through a counter."""
+    """Call a kernel on each of torch's threads; they take the parts of `count` images from a shared counter."""
     parts, threads = min(_PARTS, count), torch.get_num_threads()
     run_chunks(kernel, [(np.zeros(1, np.int64), parts, count, *arguments)] * min(threads, parts), threads)
 

@@ -1,8 +1,10 @@
-"""Compiled kernels of one Conv-4 layer, forward and backward: what `fused` runs (see there for the plan).
+"""The kernels of Conv-4's layers, forward and backward. Called by `relatum.backbones.fused`, which explains the passes.
 
-A kernel is called once by each thread; the threads take the job's parts from a shared counter. Arrays are flat float32
-with channels innermost: y (N, H, W, C) is a convolution's output, `dp` the gradient of its pooled map, `inner` and `dy`
-one image or a few with a border of zeros, small enough for the cache. A map's batch-norm is y · scale + bias.
+Specification: the modules of `relatum.backbones.conv4`. Tests compare values, gradients and running statistics.
+
+Each thread calls a kernel once, and the threads take parts of the job from a shared counter. Arrays are flat float32
+with channels innermost: y (N, H, W, C) is the output of a convolution and `dp` the gradient of its pooled map; `inner`
+and `dy` hold one image or a few with a border of zeros, small enough for the cache. Batch-norm is y · scale + bias.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ _kernel = cached_njit(error_model="numpy")
 
 
 class Tile(NamedTuple):
-    """What a layer's kernels are compiled for: channels in and out, and neighbouring pixels that stay in registers."""
+    """What the kernels of a layer are compiled for: channels in and out, and neighbouring pixels kept in registers."""
 
     cin: int
     cout: int
@@ -110,7 +112,7 @@ def _border(x, x0, out, height, width, channels):
 
 @_inlined
 def _fetch(array, start, length):
-    """Have a part of the next image on its way from memory while this one is computed: a tenth of the step."""
+    """Prefetch a part of the next image while this one is computed, which saves a tenth of the step."""
     for t in range(start, start + length, 16):
         prefetch(array, t)
 
@@ -119,7 +121,7 @@ def _fetch(array, start, length):
 def forward_kernel(tile: Tile) -> Any:
     """Convolution of x (the first layer's images, else the layer below before its batch-norm) to y, with statistics.
 
-    stats (parts, 3, C) gets Σ(y − s), Σ(y − s)² and the shift s, one of the part's own values, so that nothing cancels.
+    stats (parts, 3, C) gets Σ(y − s), Σ(y − s)² and the shift s, a value of the part, which avoids cancellation.
     """
     cin, cout, pixels = tile
     vectors, lanes = tile.registers(cout)
@@ -187,7 +189,7 @@ def backward_kernel(tile: Tile) -> Any:
             height * width * cout,
         )
         group = max(256 // (height * width), 1)  # small maps: several images for each tile of the weight gradient
-        band = min(height, 4) if group == 1 else height  # large maps: a few rows, and fetch between
+        band = min(height, 4) if group == 1 else height  # large maps: a few rows at a time, with prefetches between
         whole_in, whole = (height + 2) * line_in, (height + 2) * line
         inner, dy = np.zeros(group * whole_in, np.float32), np.zeros(group * whole, np.float32)
         sums, shift = np.zeros(2 * cin, np.float32), np.zeros(cin, np.float32)
@@ -255,7 +257,7 @@ def features(counter, parts, count, y, scale, bias, z, height, width):
 
 @_kernel
 def features_backward(counter, parts, count, y, scale, bias, mean, dz, stats, height, width):
-    """The last batch-norm's sums for its backward, stats (parts, 2, 64)."""
+    """The sums that the backward pass of the last batch-norm needs, stats (parts, 2, 64)."""
     sums = np.zeros(128, np.float32)
     while True:
         part = take_part(counter)

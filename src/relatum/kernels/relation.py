@@ -1,10 +1,13 @@
-"""numba kernels of the fused relation head. Each handles a range of rows, serially and without the GIL.
+"""The kernels of the relation head's passes over pairs. Called by `relatum.relation.compiled`.
 
-A row's pairs lie one after another (see `pairs.ByRow`), so whatever is summed for a row is summed by one task in one
-order: no atomics, no per-thread copies, and bits that do not depend on the number of threads. Partners are taken four
-at a time, which quarters the traffic of the row's accumulator (1.9 → 1.4 ms for 63,488 pairs of 256 units on one core).
+Specification: `relatum.relation.reference`. Tests compare losses and gradients in float64.
 
-Float flags: sums may be reordered by the compiler (fixed at compile time), but NaN and infinity keep their meaning.
+Each kernel processes a range of rows on one thread. The pairs of a row are adjacent (see `pairs.ByRow`), so a row is
+summed by one thread in one order: without atomics or copies per thread, and with bits that do not depend on the number
+of threads. Four partners are processed at a time, which saves three of four loads and stores of the row's accumulator
+(1.9 → 1.4 ms for 63,488 pairs of 256 units on one core).
+
+The compiler may reorder sums (once, when it compiles), but NaN and infinity propagate.
 """
 
 # mypy: disable-error-code="no-untyped-def,no-untyped-call,assignment"
@@ -26,7 +29,7 @@ _ZERO, _HALF, _ONE = np.float32(0.0), np.float32(0.5), np.float32(1.0)
 
 @_kernel
 def centred(features, left_start, right_start, centre, out, means):
-    """Take the mean row `centre` from the features; `means` is what is left on average in left and in right rows."""
+    """Subtract the mean row `centre` from the features; `means` are the remaining means over left and right rows."""
     rows, width = features.shape
     total = np.zeros(width)
     for row in range(rows):
@@ -113,7 +116,7 @@ def _log1p(x):
 def losses(logits, targets, gamma, focal, g):
     """Summed loss of some pairs, with g = its derivative by each logit (both still to be divided by P).
 
-    Returns also how many positives and how many negatives are judged rightly. See `reference.focal_bce`.
+    Also returns how many positives and how many negatives are classified correctly. See `reference.focal_bce`.
     """
     total, right_positives, right_negatives = 0.0, 0, 0
     for at in range(len(logits)):
@@ -138,7 +141,7 @@ def losses(logits, targets, gamma, focal, g):
 def row_sums(mine, others, scale, shift, g, slope, start, partner, place, add, out, x, y, first, last):
     """out[row] = Σ k over a row's pairs, k = g · leaky'(scale · (mine + others) + shift); x += mine · out, y += out.
 
-    `place` says where a pair's g lies; with `add`, sums are added to what is there (sides that share weights).
+    `place` is the index of a pair's g. With `add`, the sums are added to `out` (sides that share weights).
     """
     hidden = mine.shape[1]
     k, a = np.empty(hidden, np.float32), np.empty(hidden, np.float32)
@@ -179,7 +182,7 @@ def row_sums(mine, others, scale, shift, g, slope, start, partner, place, add, o
 
 @_kernel
 def partner_sums(features, start, partner, add, out, first, last):
-    """out[row] = the sum of the features of a row's partners; with `add`, added to what is there."""
+    """out[row] = the sum of the features of a row's partners; with `add`, added to `out[row]`."""
     width = features.shape[1]
     for row in range(first, last):
         result = out[row]
@@ -203,7 +206,7 @@ def partner_sums(features, start, partner, add, out, first, last):
 def row_gradients(mine, by_k, constant, by_h, start, add, out, first, last):
     """out[row] = by_k · out[row] + count · (constant + by_h · mine[row]), count being the number of the row's pairs.
 
-    With `add`, only the second term is added: the first was made for both sides together.
+    With `add`, only the second term is added: the first was computed for both sides together.
     """
     hidden = mine.shape[1]
     for row in range(first, last):

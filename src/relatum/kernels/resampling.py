@@ -1,9 +1,11 @@
-"""The geometry of the fused views: crop, resize and affine map, from bytes to blocks. Compiled into `kernels`.
+"""Crop, resize and affine map, from bytes to blocks: functions that are compiled into `views.make_rows`.
 
-A view in the making is a flat buffer of blocks: sixteen pixels of one row as sixteen reds, sixteen greens and sixteen
-blues; a row's last block is filled up with black. Unless it shrinks, a crop has fewer rows than its view, so each
-source row is interpolated horizontally once, and two such rows are blended into each row of the view. Crops that shrink
-are filtered vertically first, so that there are few rows left to filter horizontally.
+Specification: `resize` and `warp` of `relatum.views.reference`.
+
+A view under construction is a flat buffer of blocks: sixteen pixels of one row as sixteen reds, sixteen greens and
+sixteen blues; the last block of a row is padded with black. A crop that is enlarged has fewer rows than its view, so
+each source row is interpolated horizontally once, and two such rows are blended into each row of the view. A crop that
+is reduced is filtered vertically first, which leaves fewer rows to filter horizontally.
 """
 # mypy: ignore-errors
 
@@ -22,7 +24,7 @@ _part = njit(nogil=True, fastmath=True, error_model="numpy")
 
 @_part
 def two_taps(size, side, first, weights, mirrored, scale):
-    """Per output of one axis that does not shrink: the first of its two taps, and their weights times `scale`."""
+    """For each output of an axis that is not reduced: the first of its two taps, and their weights times `scale`."""
     step = f4(size) / f4(side)
     for x in range(side):
         centre = (f4(x) + f4(0.5)) * step - f4(0.5)
@@ -36,7 +38,7 @@ def two_taps(size, side, first, weights, mirrored, scale):
 
 @_part
 def many_taps(size, side, first, weights, mirrored, scale):
-    """The same for an axis that shrinks: a triangle as wide as an output pixel on either side. See `reference.taps`."""
+    """The same for an axis that is reduced: a triangle filter of an output pixel on either side (`reference.taps`)."""
     width = size / side
     for x in range(side):
         to = side - 1 - x if mirrored else x
@@ -54,7 +56,7 @@ def many_taps(size, side, first, weights, mirrored, scale):
 
 @_part
 def count_taps(size, side):
-    """Taps per output of an axis: two, or as many as the triangle of a shrinking axis can cover."""
+    """Taps per output of an axis: two, or for an axis that is reduced as many as its triangle can cover."""
     return 2 if size <= side else int(np.ceil(2.0 * size / side)) + 1
 
 
@@ -69,7 +71,7 @@ def _read_row(data, at, x0, w, width, line, begin, length):
             store(line, begin + x, r)
             store(line, begin + length + x, g)
             store(line, begin + 2 * length + x, b)
-        else:  # the last pixels of the last image: nothing may be read behind them
+        else:  # the last pixels of the last image: do not read beyond the array
             for k in range(3 * (high - x)):
                 line[begin + k % 3 * length + x + k // 3] = f4(data[place + k])
     if high - low < w:
@@ -82,7 +84,7 @@ def _read_row(data, at, x0, w, width, line, begin, length):
 
 @_part
 def _filter_rows(data, at, y0, x0, w, height, width, low, weights, y, wide, line, length):
-    """A shrinking crop's row y, filtered vertically: taps from crop row `low` on, as three float lines."""
+    """Row y of a crop that is reduced, filtered vertically with taps from crop row `low` on, as three float lines."""
     left, right = max(0, -x0), min(w, width - x0)
     line[: 3 * length] = f4(0)
     if right <= left:
@@ -115,7 +117,7 @@ def _across(line, begin, length, blocks, starts, numbers, weights, result, at):
 
 @_part
 def _blacken(side, result, at):
-    """Fill a row's last block up with black, so that its grey adds nothing to the mean."""
+    """Pad the last block of a row with black, which adds nothing to the mean grey."""
     for x in range(side, (side + LANES - 1) // LANES * LANES):
         for c in range(3):
             result[at + x // LANES * BLOCK + LANES * c + x % LANES] = f4(0)
@@ -123,7 +125,7 @@ def _blacken(side, result, at):
 
 @_part
 def _across_many(line, begin, length, side, first, weights, result, at):
-    """The same for a row that shrinks."""
+    """The same for a row that is reduced."""
     for x in range(side):
         for c in range(3):
             value = f4(0)
@@ -135,7 +137,7 @@ def _across_many(line, begin, length, side, first, weights, result, at):
 
 @_part
 def split_taps(first, blocks, side, starts, numbers):
-    """Split each tap's place into its block's leftmost one and the distance from there."""
+    """Split the position of each tap into the leftmost one of its block and the distance from there."""
     for block in range(blocks):
         low, high = LANES * block, min(LANES * block + LANES, side)
         start = min(first[low], first[high - 1])
@@ -150,8 +152,8 @@ def resize(data, at, height, width, y0, x0, h, w, first_y, weights_y, first_x, w
     """The box (y0, x0, h, w) of the image whose bytes begin at `at`, resized into `buffer`."""
     blocks, length = (side + LANES - 1) // LANES, line.shape[0] // 6
     size = blocks * BLOCK
-    read = 0  # source rows that are, or were, in the two lines
-    done = 0  # and, interpolated, in the ring
+    read = 0  # number of source rows read so far; the last two are in `line`
+    done = 0  # number of source rows interpolated so far; the last two are in `ring`
     for y in range(side):
         to = (side - 1 - y if mirrored else y) * size
         if h > side:
@@ -162,7 +164,7 @@ def resize(data, at, height, width, y0, x0, h, w, first_y, weights_y, first_x, w
                 _across(line, 0, length, blocks, starts, numbers, weights_x, buffer, to)
             continue
         while done < min(first_y[y] + 2, h):
-            # Rows are read one ahead: a load that needs two stores of a moment ago waits for both.
+            # Read one row ahead: a load of what two recent stores wrote would have to wait for both.
             while read < min(done + 2, h):
                 if 0 <= y0 + read < height:
                     _read_row(data, at + 3 * width * (y0 + read), x0, w, width, line, read % 2 * 3 * length, length)
@@ -185,7 +187,7 @@ def resize(data, at, height, width, y0, x0, h, w, first_y, weights_y, first_x, w
 
 @_part
 def warp(source, affine, v, turns, side, target):
-    """See `reference.warp`; the quarter turns that follow are composed with the map."""
+    """The affine map (`reference.warp`), composed with the quarter turns that follow it."""
     row = (side + LANES - 1) // LANES * BLOCK
     centre = f4(side - 1) * f4(0.5)
     a, b, c, d, e, f = affine[v, 0], affine[v, 1], affine[v, 2], affine[v, 3], affine[v, 4], affine[v, 5]

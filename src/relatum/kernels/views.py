@@ -1,10 +1,12 @@
-"""The compiled part of `relatum.views.compiled`: a view in one pass, from the uint8 image to the network's input.
+"""The kernel of the views: from the uint8 image to the network's input in one pass. Called by `relatum.views.compiled`.
 
-`resampling` fills a buffer of blocks (sixteen pixels each) with the resized crop; here all colour steps of a block are
-made in registers. Contrast needs the mean grey of the whole view: the steps before it are made in a first sweep, the
-rest in a second, which also writes the normalised result.
+Specification: `relatum.views.reference`. Agreement within 1/255 is tested for every policy.
 
-No value here can become NaN or infinite, so the fast-math flags change nothing but last bits.
+`resampling` fills a buffer of blocks (sixteen pixels each) with the resized crop. The colour steps of a block are then
+applied in registers. Contrast needs the mean grey of the whole view, so the steps before it are applied in a first
+sweep over the buffer, the others in a second one, which also writes the normalised result.
+
+No value here can become NaN or infinite, so the fast-math flags can only change the last bits of a result.
 """
 # mypy: ignore-errors
 
@@ -38,34 +40,34 @@ def _gray(r, g, b):
 
 @_inlined
 def _scale(r, g, b, factor, offset):
-    """Brightness, contrast and saturation: a blend with black, with the mean grey, with the pixel's grey."""
+    """Brightness, contrast and saturation: a blend with black, with the mean grey or with the grey of the pixel."""
     one = splat(f4(1), PIXELS)
     return _clip(r * factor + offset, one), _clip(g * factor + offset, one), _clip(b * factor + offset, one)
 
 
 @_inlined
 def _hue(r, g, b, shift):
-    """Turn the hue. Hue · chroma is all that is needed, so nothing is divided; |shift| is at most half a circle."""
+    """Shift the hue by up to half a circle. It is computed as hue · chroma, which needs no division."""
     high = where_less(r, g, g, r)
     high = where_less(high, b, b, high)
     low = where_less(r, g, r, g)
     low = where_less(low, b, low, b)
     chroma = high - low
     two, four, circle = f4(2) * chroma, f4(4) * chroma, f4(6) * chroma
-    turned = where_less(g, high, r - g + four, b - r + two)
-    turned = where_less(r, high, turned, g - b)
-    turned = turned + circle * shift
-    turned = where_less(turned, splat(f4(0), PIXELS), turned + circle, turned)
-    turned = where_less(circle, turned, turned - circle, turned)
-    red = absolute(turned - f4(3) * chroma) - chroma
-    green = two - absolute(turned - two)
-    blue = two - absolute(turned - four)
+    hue = where_less(g, high, r - g + four, b - r + two)
+    hue = where_less(r, high, hue, g - b)
+    hue = hue + circle * shift
+    hue = where_less(hue, splat(f4(0), PIXELS), hue + circle, hue)
+    hue = where_less(circle, hue, hue - circle, hue)
+    red = absolute(hue - f4(3) * chroma) - chroma
+    green = two - absolute(hue - two)
+    blue = two - absolute(hue - four)
     return low + _clip(red, chroma), low + _clip(green, chroma), low + _clip(blue, chroma)
 
 
 @_inlined
 def _jitter(r, g, b, order, factors, v, first, last, mean):
-    """Jitter steps first to last - 1 of one block of view v, in registers."""
+    """Apply jitter steps `first` to `last` - 1 of view v to one block."""
     for k in range(first, last):
         step = order[v, k]
         factor = factors[v, step]
@@ -97,7 +99,7 @@ def _write_transposed(buffer, side, scale, offset, channels_last, out, at):
 
 @_part
 def _aligned(count):
-    """Zeros at a 64-byte boundary: a vector across two cache lines costs twice (0.6 of 3 µs a view)."""
+    """Zeros at a 64-byte boundary: a vector across two cache lines takes twice the time (0.6 of 3 µs for a view)."""
     memory = np.zeros(count + LANES, f4)
     skip = (-(memory.ctypes.data // 4)) % LANES
     return memory[skip : skip + count]
@@ -113,7 +115,7 @@ def _cut_out(out, at, box, v, side, channels_last):
 
 @_part
 def _first_sweep(buffer, order, factors, v, before):
-    """The jitter steps before contrast; returns the sum of all grey."""
+    """Apply the jitter steps before contrast; returns the sum of the grey values."""
     sums = splat(f4(0), PIXELS)
     for i in range(0, buffer.shape[0], BLOCK):
         r, g, b = load(buffer, i, PIXELS), load(buffer, i + LANES, PIXELS), load(buffer, i + 2 * LANES, PIXELS)
@@ -128,7 +130,7 @@ def _first_sweep(buffer, order, factors, v, before):
 
 @_part
 def _second_sweep(buffer, side, order, factors, v, before, steps, mean, gray, scale, offset, layout, out, at):
-    """Contrast and what follows; writes the view (layout 0: planes, 1: pixels) or keeps it in the buffer (2)."""
+    """Apply the other jitter steps; write the view (layout 0: planes, 1: pixels) or leave it in the buffer (2)."""
     blocks = (side + LANES - 1) // LANES
     n = side * side
     s0, s1, s2 = splat(scale[0], PIXELS), splat(scale[1], PIXELS), splat(scale[2], PIXELS)
@@ -182,7 +184,7 @@ def make_rows(
     data, height, width, sources, box, flip, affine, has_affine, order, factors, gray, turns, cutout,
     scale, offset, side, channels_last, out, start, stop,
 ):  # fmt: skip
-    """Views `start` to `stop` into the flat buffer `out`; a colour becomes colour · scale + offset."""
+    """Write views `start` to `stop` - 1 to the flat buffer `out`; colours are normalised to colour · scale + offset."""
     blocks = (side + LANES - 1) // LANES
     size, n = blocks * BLOCK, 3 * side * side
     most_h, most_w = side, side
@@ -192,7 +194,7 @@ def make_rows(
     first_y, first_x = np.zeros(side, np.int64), np.zeros(side, np.int64)
     all_y, all_x = np.zeros((taps_y, side), f4), np.zeros((taps_x, blocks * LANES), f4)
     starts, numbers = np.zeros(blocks, np.int64), np.zeros(blocks * LANES, np.int32)
-    # Taps of weight 0 may lie beyond the crop: what they touch is there, and finite.
+    # Taps of weight 0 may lie beyond the crop: the memory that they read must exist and be finite.
     length = (most_w + max(taps_x, 2 * LANES) + 2 * LANES) // LANES * LANES
     line, wide, ring = _aligned(6 * length), np.zeros(3 * most_w, f4), _aligned(2 * size)
     buffer, spare = _aligned(side * size), _aligned(side * size)
@@ -200,7 +202,7 @@ def make_rows(
         at = sources[v] * (height * width * 3)
         y0, x0, h, w = box[v, 0], box[v, 1], box[v, 2], box[v, 3]
         weights_y, weights_x = all_y[: count_taps(h, side)], all_x[: count_taps(w, side)]
-        turned = 0 if has_affine[v] else turns[v]  # a turn is a mirror and, if odd, a transposition
+        turned = 0 if has_affine[v] else turns[v]  # a quarter turn is a reflection and, if odd, a transposition
         mirrored_x = flip[v] != (turned == 1 or turned == 2)
         mirrored_y = turned == 2 or turned == 3
         if w > side:

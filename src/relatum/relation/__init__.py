@@ -1,7 +1,8 @@
 """Relational reasoning over pairs of representations: who is compared, by what, at what loss.
 
-`pairs` makes the list, `reference` is the readable specification, `fused` the mathematics of the fast path (walked by
-numba in `cpu` or by torch in `chunked`), `heads` the paper's ablations. Objectives call `pair_loss`.
+`pairs` makes the list of pairs, `reference` is the readable specification, `fused` has the mathematics of the fast path
+(with passes over pairs by numba in `compiled` or by torch in `chunked`), `heads` the heads of the paper's ablations.
+Objectives call `pair_loss`.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def pair_loss(
         gamma: focal exponent; 0 keeps the factor ½.
         focal: False is plain cross-entropy, with no weight.
         backend: `numba` (float32 on the CPU; cat, sum, mean), `torch` (chunked, anywhere), `reference` (materialises
-            every pair), or `auto`: numba where it can serve, else torch.
+            every pair), or `auto`: numba if it supports the head, else torch.
         reduce: for synchronised batch-norm: sums a small float64 vector across ranks. A `RelationHead` in training
             calls it once in forward and once in backward; gradients are then those of the sum of all ranks' losses.
             Heads without statistics over pairs do not need it.
@@ -91,7 +92,7 @@ def pair_loss(
 
 
 def choose_backend(head: nn.Module, features: Tensor, backend: str = "auto") -> str:
-    """Which path serves this head on these features: `numba`, `torch` or `reference`. What `auto` means, resolved."""
+    """The backend for this head and these features, with `auto` resolved: `numba`, `torch` or `reference`."""
     if backend not in BACKENDS:
         raise unknown("backend", backend, BACKENDS)
     if backend in ("torch", "reference"):

@@ -1,9 +1,10 @@
-"""The fused head's walk over pairs by numba on the CPU, in float32, for cat, sum and mean.
+"""The fused head's passes over pairs by numba kernels: float32 on the CPU, for cat, sum and mean.
 
-The first layer is a matrix product over rows (torch); what is left per pair is done by `kernels` in three passes:
-squares for the statistics, logits with their loss, and the sums that the gradients are made of. Nothing of size P · H
-is stored. Apart from matrix products no torch operator touches anything large: on busy cores each of OpenMP's barriers
-may cost a time slice.
+`relatum.relation.fused` has the mathematics, `relatum.relation.reference` is the readable specification, and
+`relatum.kernels.relation` has the kernels. The first layer is a matrix product over rows (torch). The rest is computed
+per pair in three passes: squares for the statistics, logits with their loss, and the sums that the gradients consist
+of. Nothing of size P · H is stored. torch is used for matrix products only: on busy cores each barrier of OpenMP may
+cost a time slice.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from relatum.relation.pairs import Pairs
 from relatum.relation.reference import RelationHead
 from relatum.relation.split import join_gradient, join_means, side_constants, split_weight
 
-PARTS = 16  # pieces of a pass, fixed so that bits do not depend on threads; small enough to even out two uneven cores
+PARTS = 16  # parts of a pass, whatever the number of threads, so that the bits do not depend on it
 
 
 class NumbaBackend:
@@ -75,15 +76,15 @@ class NumbaBackend:
         def part(number: int, first: int, last: int) -> None:
             vectors = self.scale, self.shift, weights, constant, self.slope
             kernels.logits(left, right, *vectors, start, partner, logits, first, last)
-            mine = slice(start[first], start[last])
-            totals[number] = kernels.losses(logits[mine], by_row.targets[mine], exponent, focal, g[mine])
-            g[mine] /= len(self.pairs)
+            rows = slice(start[first], start[last])
+            totals[number] = kernels.losses(logits[rows], by_row.targets[rows], exponent, focal, g[rows])
+            g[rows] /= len(self.pairs)
 
         self._run(part, start)
         self.g = torch.from_numpy(g)
-        loss, *right_ones = torch.from_numpy(totals.sum(axis=0)).float()
+        loss, *correct = torch.from_numpy(totals.sum(axis=0)).float()
         count, positives = len(self.pairs), self.pairs.num_positives
-        shares = sum(right_ones) / count, right_ones[0] / positives, right_ones[1] / (count - positives)
+        shares = sum(correct) / count, correct[0] / positives, correct[1] / (count - positives)
         return loss / count, shares
 
     def sums(self) -> tuple[Tensor, Tensor]:
@@ -141,7 +142,7 @@ class NumbaBackend:
         return d_features, join_gradient(d_sides, self.aggregation)
 
     def _run(self, part: Callable[[int, int, int], Any], start: NDArray[np.int32]) -> None:
-        """Cut the rows into parts of about equal work, `start` counting it up to each row."""
+        """Run `part` on ranges of rows with about equal work; `start` is the amount of work before each row."""
         cuts = np.searchsorted(start, np.linspace(0, start[-1], PARTS + 1)[1:-1])
         bounds = [0, *cuts.tolist(), len(start) - 1]
         parts = [(n, bounds[n], bounds[n + 1]) for n in range(PARTS)]
@@ -149,5 +150,5 @@ class NumbaBackend:
 
 
 def _arrays(rows: Tensor) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The rows of the left and of the right side; one and the same where the sides share weights."""
+    """The rows of the left and of the right side, which are the same array if the sides share weights."""
     return rows[0].numpy(), rows[-1].numpy()

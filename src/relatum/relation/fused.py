@@ -1,6 +1,6 @@
 """The relation head, its loss and its gradient over a list of pairs, without storing a pair.
 
-The mathematics lives here, once; how the pairs are walked is a backend's business (`cpu` by numba, `chunked` by torch).
+The mathematics lives here, once; a backend does the passes over the pairs (`compiled` by numba, `chunked` by torch).
 
 For pair p the head computes h = W u + b with u the aggregated pair, y = s·(h - µ) + β with s = γ/√(σ² + ε) from the
 statistics of h over all pairs, and the logit w·leaky(y) + c. Rows are centred first: W(u - ū) is all that the

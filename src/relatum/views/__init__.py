@@ -1,8 +1,8 @@
-"""One image to K views. Sample parameters, then apply them: two functions, and nothing stored between them.
+"""K random views of each image, in two steps: `sample` draws the parameters, `make_views` applies them.
 
-`policies` (named chains as data) · `params` (sample) · `reference` (the specification) · `cpu` (fused kernel)
-· `tensor` (batched torch, any device): same parameters in, same pixels out. Neither numba nor torch is imported before
-a view is made.
+`policies` are the named chains of transformations, `params` draws their parameters. Three implementations turn the same
+parameters into the same pixels: `reference` (the readable specification), `compiled` (numba, CPU) and `tensor` (torch,
+any device). numba and torch are not imported before the first view is computed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BACKENDS = ("auto", "numba", "torch", "reference")
 
 
 def backend_for(device: str = "cpu") -> str:
-    """What `auto` means for images on a device: `numba` or `torch`."""
+    """The backend that `auto` selects for images on a device: `numba` or `torch`."""
     return "numba" if device == "cpu" and numba_available() else "torch"
 
 
@@ -50,13 +50,13 @@ def make_views(
         images: (N, H, W, 3) uint8: an array, a memory map, or a tensor on any device.
         sources: (V,) the image of each view: views of one slot may come from different images.
         params: V rows from `sample`.
-        side: of the views.
-        mean: per channel, of colours in [0, 1].
-        std: per channel.
-        backend: `numba` (fused, CPU), `torch` (batched, any device), `reference` (slow), or `auto`: the fastest there.
-        out: a tensor to fill and return, of the shape and layout that would be returned (numba only). Reusing one
-            saves the page faults of fresh memory, which cost as much as the views.
-        threads: at most so many (numba).
+        side: height and width of the views.
+        mean: mean per channel, of colours in [0, 1].
+        std: standard deviation per channel.
+        backend: `numba` (CPU), `torch` (any device), `reference` (slow), or `auto`: the fastest one available.
+        out: a tensor to fill and return, with the shape and layout of the result (numba only). Reusing one saves the
+            page faults of new memory, which take as much time as the views.
+        threads: the largest number of threads (numba only).
         channels_last: memory layout of the result.
     """
     import torch
@@ -82,8 +82,8 @@ def make_views(
 
         views = torch.from_numpy(reference.make_views(array, numbers, params, side, mean, std))
         return views.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-    from relatum.views import compiled as cpu
+    from relatum.views import compiled
 
     buffer = None if out is None else out.numpy()
-    made = cpu.make_views(array, numbers, params, side, mean, std, buffer, threads, channels_last)
-    return torch.from_numpy(made) if out is None else out
+    result = compiled.make_views(array, numbers, params, side, mean, std, buffer, threads, channels_last)
+    return torch.from_numpy(result) if out is None else out

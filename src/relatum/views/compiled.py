@@ -1,7 +1,8 @@
-"""Fused views on the CPU: every view of a batch from the uint8 image to the network's input in one pass.
+"""Views on the CPU by a compiled kernel: from the uint8 images to the network's input in one pass.
 
-The kernels are in `relatum.kernels.views`. Rows are made in chunks of fixed size by a pool of threads; a row depends
-on nothing but its own parameters, so the bits do not depend on the number of threads or on the batch.
+This module checks the arguments and distributes the work; the kernel is `relatum.kernels.views.make_rows`, and
+`relatum.views.reference` is its readable specification. A pool of threads computes chunks of fixed size. A view depends
+only on its image and its row of parameters, so its bits do not depend on the number of threads or on the batch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from relatum.kernels import views as kernels
 from relatum.kernels.threads import run_chunks
 from relatum.views.params import ARRAYS, ViewParams
 
-_CHUNK_PIXELS = 128 * 1024  # per chunk: 128 views of 32 x 32, some 0.4 ms, so that handing out a chunk costs nothing
+_CHUNK_PIXELS = 128 * 1024  # per chunk: 128 views of 32 × 32, about 0.4 ms of work
 
 
 def make_views(
@@ -36,13 +37,13 @@ def make_views(
         images: (N, H, W, 3) uint8, an array or a memory map.
         sources: (V,) the image of each view.
         params: V rows from `relatum.views.sample`.
-        side: of the views.
-        mean: per channel, of colours in [0, 1].
-        std: per channel.
-        out: a buffer to fill and return, of the shape and layout that would be returned. Reusing one saves the page
-            faults of a fresh 25 MB (as much time again as the views themselves).
-        threads: at most so many; all cores by default.
-        channels_last: whether the memory is (V, side, side, 3), which a channels-last network eats as it is.
+        side: height and width of the views.
+        mean: mean per channel, of colours in [0, 1].
+        std: standard deviation per channel.
+        out: a buffer to fill and return, with the shape and layout of the result. Reusing one saves the page faults of
+            new memory, which take as much time as the views themselves.
+        threads: the largest number of threads; by default the number of cores.
+        channels_last: whether the memory layout is (V, side, side, 3).
 
     Returns:
         (V, 3, side, side) float32; with `channels_last` a transposed view of (V, side, side, 3) memory.
@@ -53,7 +54,7 @@ def make_views(
         out = empty(count, side, channels_last)
     memory = out.transpose(0, 2, 3, 1) if channels_last else out
     if out.shape != (count, 3, side, side) or out.dtype != np.float32 or not memory.flags.c_contiguous:
-        raise ValueError(f"out must be float32 of shape {(count, 3, side, side)} in the layout asked for")
+        raise ValueError(f"out must be float32 of shape {(count, 3, side, side)} in the requested layout")
     scale = (1 / np.asarray(std, np.float64)).astype(np.float32)
     offset = (-np.asarray(mean, np.float64) / np.asarray(std, np.float64)).astype(np.float32)
     flat = memory.reshape(-1)
@@ -71,7 +72,7 @@ def make_views(
 
 
 def empty(count: int, side: int, channels_last: bool = True) -> NDArray[np.float32]:
-    """A buffer for `make_views`, (count, 3, side, side) at a 64-byte boundary: a straddling store costs twice."""
+    """A buffer for `make_views`, (count, 3, side, side), aligned to 64 bytes: stores within a cache line are faster."""
     size = count * 3 * side * side
     raw = np.empty(size + 16, np.float32)
     skip = -(raw.ctypes.data // 4) % 16

@@ -1,7 +1,7 @@
-"""The specification of views: slow, obvious, one step after the other, in float64, clipping after each.
+"""The readable specification of the views: one step after the other in float64, clipping after each. Slow.
 
-The fused kernel (`cpu`) and the batched torch path (`tensor`) are tested against this module, and this module against
-Pillow. Colours are in [0, 1]; images are (H, W, 3) until the last step.
+The compiled kernel (`compiled`) and the torch implementation (`tensor`) are tested against this module, and this module
+against Pillow. Colours are in [0, 1]; images are (H, W, 3) until the last step.
 """
 
 from __future__ import annotations
