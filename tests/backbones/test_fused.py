@@ -17,13 +17,13 @@ from relatum.backbones.conv4 import Conv4
 @pytest.fixture
 def network() -> Conv4:
     """A Conv4 whose batch-norms are not the identity, in the order of memory that training uses."""
-    made = backbones.build("conv4", seed=3)
-    assert isinstance(made, Conv4)
+    network = backbones.build("conv4", seed=3)
+    assert isinstance(network, Conv4)
     draw = torch.Generator().manual_seed(5)
-    for name, value in made.named_parameters():
+    for name, value in network.named_parameters():
         if ".bn." in name:
             value.data += 0.3 * torch.randn(value.shape, generator=draw)
-    return made.to(memory_format=torch.channels_last).train()
+    return network.to(memory_format=torch.channels_last).train()
 
 
 @pytest.fixture
@@ -42,12 +42,12 @@ def step(network: Conv4, x: Tensor, *, plain: bool) -> dict[str, Tensor]:
     weights = torch.randn(len(x), 64, generator=torch.Generator().manual_seed(1)).to(x.dtype)
     z = network(x) if plain else fused.forward(network, x)
     (z * weights).sum().backward()
-    found = {"z": z.detach()} | {f"grad {name}": p.grad for name, p in network.named_parameters() if p.grad is not None}
-    return found | dict(network.named_buffers())
+    gradients = {f"grad {name}": p.grad for name, p in network.named_parameters() if p.grad is not None}
+    return {"z": z.detach(), **gradients, **dict(network.named_buffers())}
 
 
-def error(found: Tensor, wanted: Tensor) -> float:
-    return float((found.detach().double() - wanted.detach()).norm() / wanted.detach().double().norm())
+def error(actual: Tensor, expected: Tensor) -> float:
+    return float((actual.detach().double() - expected.detach()).norm() / expected.detach().double().norm())
 
 
 @pytest.mark.parametrize(("count", "side"), [(1, 32), (5, 32), (37, 32), (67, 32), (3, 64), (2, 96)])

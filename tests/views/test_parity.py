@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance
 
-from relatum.views import POLICIES, Policy, make_views, reference, sample, tensor
-from relatum.views import compiled as cpu
+from relatum.views import POLICIES, Policy, compiled, make_views, reference, sample, tensor
 
 # Every link of the chain at once, which no named policy has: their order must agree too.
 EVERYTHING = Policy(
@@ -49,7 +48,7 @@ def worst(policy, size, views, seed=1):
     images, sources, params, side = case(policy, size, views, seed)
     # Cutout acts after normalisation: with mean 0 and std 1 it is the same pixels, set to zero.
     expected = reference.make_views(images, sources, params, side, ZERO, ONE)
-    fused = cpu.make_views(images, sources, params, side, ZERO, ONE)
+    fused = compiled.make_views(images, sources, params, side, ZERO, ONE)
     batched = tensor.make_views(torch.from_numpy(images[sources]), None, params.to("cpu"), side, ZERO, ONE)
     return np.abs(fused - expected).max(), np.abs(batched.numpy() - expected).max()
 
@@ -71,15 +70,15 @@ def test_fast_paths_equal_the_reference_over_ten_thousand_draws(name):
 def test_layouts_threads_and_batches_do_not_change_bits(size):
     images, sources, params, side = case(EVERYTHING, size, 300)
     mean, std = (0.49, 0.48, 0.44), (0.24, 0.25, 0.26)
-    views = cpu.make_views(images, sources, params, side, mean, std, threads=1)
+    views = compiled.make_views(images, sources, params, side, mean, std, threads=1)
     for threads in (2, 5):
-        assert np.array_equal(views, cpu.make_views(images, sources, params, side, mean, std, threads=threads))
-    planes = cpu.make_views(images, sources, params, side, mean, std, channels_last=False)
+        assert np.array_equal(views, compiled.make_views(images, sources, params, side, mean, std, threads=threads))
+    planes = compiled.make_views(images, sources, params, side, mean, std, channels_last=False)
     assert np.array_equal(views, planes)
     assert planes.flags.c_contiguous
     assert views.transpose(0, 2, 3, 1).flags.c_contiguous
     some = np.array([250, 3, 77])
-    assert np.array_equal(views[some], cpu.make_views(images, sources[some], params.rows(some), side, mean, std))
+    assert np.array_equal(views[some], compiled.make_views(images, sources[some], params.rows(some), side, mean, std))
 
 
 def test_normalisation():
@@ -101,7 +100,7 @@ def pillow_box(image, box, side):
 def test_crops_equal_pillow(size):
     policy = Policy(crop="resized")
     images, sources, params, side = case(policy, size, 60)
-    fused = cpu.make_views(images, sources, params, side, ZERO, ONE)
+    fused = compiled.make_views(images, sources, params, side, ZERO, ONE)
     for row, source in enumerate(sources):
         expected = pillow_box(images[source], params.box[row], side).transpose(2, 0, 1)
         assert np.abs(fused[row] - expected).max() <= 2 / 255
@@ -140,17 +139,17 @@ def test_identity_and_flip_are_exact():
         POLICIES["none"], seed=0, epoch=0, indices=np.arange(3), views=1, height=32, width=32, pad=4, side=32
     )
     expected = (images / 255).transpose(0, 3, 1, 2).astype(np.float32)
-    views = cpu.make_views(images, np.arange(3), params, 32, ZERO, ONE)
+    views = compiled.make_views(images, np.arange(3), params, 32, ZERO, ONE)
     assert np.abs(views - expected).max() < 1e-6
     flipped = dataclasses.replace(params, flip=np.ones(3, bool))
-    assert np.abs(cpu.make_views(images, np.arange(3), flipped, 32, ZERO, ONE) - expected[..., ::-1]).max() < 1e-6
+    assert np.abs(compiled.make_views(images, np.arange(3), flipped, 32, ZERO, ONE) - expected[..., ::-1]).max() < 1e-6
 
 
 def test_turns_are_counter_clockwise():
     images, sources, params, side = case(POLICIES["rotation-study"], (32, 32, 32), 40)
     still = dataclasses.replace(params, turns=np.zeros(40, np.int8))
-    turned = cpu.make_views(images, sources, params, side, ZERO, ONE)
-    straight = cpu.make_views(images, sources, still, side, ZERO, ONE)
+    turned = compiled.make_views(images, sources, params, side, ZERO, ONE)
+    straight = compiled.make_views(images, sources, still, side, ZERO, ONE)
     for row in range(40):
         expected = np.rot90(straight[row], params.turns[row], (1, 2))
         assert np.abs(turned[row] - expected).max() < 1e-5  # the mean grey is summed in another order
@@ -163,7 +162,7 @@ def test_part_of_a_jitter_chain():
     order[::2, 2:] = -1
     params = dataclasses.replace(params, order=order)
     expected = reference.make_views(images, sources, params, side, ZERO, ONE)
-    assert np.abs(cpu.make_views(images, sources, params, side, ZERO, ONE) - expected).max() < BOUND
+    assert np.abs(compiled.make_views(images, sources, params, side, ZERO, ONE) - expected).max() < BOUND
 
 
 def test_boxes_far_outside_the_image_are_black():
@@ -172,6 +171,6 @@ def test_boxes_far_outside_the_image_are_black():
     params = dataclasses.replace(params, box=box, margin=60)
     expected = reference.make_views(images, sources, params, side, ZERO, ONE)
     assert not expected[:4].any()
-    assert np.abs(cpu.make_views(images, sources, params, side, ZERO, ONE) - expected).max() < BOUND
+    assert np.abs(compiled.make_views(images, sources, params, side, ZERO, ONE) - expected).max() < BOUND
     batched = tensor.make_views(torch.from_numpy(images[sources]), None, params.to("cpu"), side, ZERO, ONE)
     assert np.abs(batched.numpy() - expected).max() < BOUND

@@ -2,7 +2,7 @@
 
 A row's parameters are a pure function of (seed, epoch, sample index, view number): they do not depend on the batch,
 on the number of views or on the number of processes. Each kind of draw has its own fixed counter (the table below),
-so a policy that lacks one link draws the same numbers for the others.
+so a policy without one of the transformations draws the same numbers for the others.
 
 Shape letters: M images, K views of each, V = K·M rows; row k·M + m is view k of image m.
 """
@@ -33,10 +33,10 @@ _ORDERS = np.array([p for p in np.ndindex(4, 4, 4, 4) if len(set(p)) == 4], dtyp
 
 @dataclass(frozen=True, eq=False)
 class ViewParams:
-    """What was drawn for V views: a struct of arrays with one row per view.
+    """The random parameters of V views: a struct of arrays with one row per view.
 
     Attributes:
-        box: (V, 4) int32 y0, x0, height, width of the crop in source pixels; what lies outside the image is zero.
+        box: (V, 4) int32 y0, x0, height, width of the crop in source pixels; pixels outside the image are zero.
         flip: (V,) bool, horizontal.
         affine: (V, 6) float32 a, b, c, d, e, f: the output pixel at (x, y) from the view's centre, in pixels, is read
             at (a·x + b·y + c, d·x + e·y + f) from the centre.
@@ -65,8 +65,8 @@ class ViewParams:
 
     def rows(self, index: Any) -> ViewParams:
         """The rows that a slice, a mask or an array of numbers selects."""
-        chosen = {name: getattr(self, name)[index] for name in ARRAYS}
-        return dataclasses.replace(self, **chosen)
+        arrays = {name: getattr(self, name)[index] for name in ARRAYS}
+        return dataclasses.replace(self, **arrays)
 
     __getitem__ = rows
 
@@ -95,15 +95,15 @@ def sample(
     """Draw the parameters of `views` views of each sample.
 
     Args:
-        policy: the chain.
+        policy: the chain of transformations.
         seed: the run's seed.
         epoch: the epoch.
         indices: (M,) numbers of the samples in the training set.
-        views: K.
-        height: of the source images.
-        width: of the source images.
+        views: K, the number of views of each image.
+        height: height of the source images.
+        width: width of the source images.
         pad: zero padding of the padded crop, in source pixels.
-        side: of the finished views.
+        side: height and width of the views.
 
     Returns:
         K·M rows; row k·M + m is view k of sample m.
@@ -175,7 +175,7 @@ def _try_crop(
 
 
 def _central(policy: Policy, height: int, width: int) -> tuple[int, int, int, int]:
-    """The largest central crop within the ratio bounds: what ten failures end with."""
+    """The largest central crop within the ratio bounds: the fallback when all tries fail."""
     h, w = height, width
     if width / height < policy.ratio[0]:
         h = round(width / policy.ratio[0])
@@ -206,24 +206,26 @@ def _affine(policy: Policy, keys: Keys, side: int) -> tuple[NDArray[np.float32],
     """The inverse of p ↦ scale · rotation · shear · p + shift, with p from the centre of the view."""
     affine = np.zeros((len(keys), 6), np.float32)
     affine[:, 0] = affine[:, 4] = 1
-    chosen = _chance(policy.affine_p, keys, AFFINE)
-    if not chosen.any():
-        return affine, chosen
-    u = rng.uniform(keys[chosen], AFFINE_PARAMS + np.arange(5))
+    has_affine = _chance(policy.affine_p, keys, AFFINE)
+    if not has_affine.any():
+        return affine, has_affine
+    u = rng.uniform(keys[has_affine], AFFINE_PARAMS + np.arange(5))
     angle = np.deg2rad(_between(policy.degrees, u[:, 0]))
     scale = _between(policy.scale, u[:, 1])
     shear = np.tan(np.deg2rad(_between(policy.shear, u[:, 2])))
     shift_x, shift_y = (_between(policy.translate, u[:, 3:]) * side).T
     sin, cos = np.sin(angle) / scale, np.cos(angle) / scale
     a, b, d, e = cos + shear * sin, sin - shear * cos, -sin, cos
-    affine[chosen] = np.stack([a, b, -(a * shift_x + b * shift_y), d, e, -(d * shift_x + e * shift_y)], 1)
-    return affine, chosen
+    affine[has_affine] = np.stack([a, b, -(a * shift_x + b * shift_y), d, e, -(d * shift_x + e * shift_y)], 1)
+    return affine, has_affine
 
 
 def _cutout(policy: Policy, keys: Keys, side: int) -> NDArray[np.int32]:
     cutout = np.zeros((len(keys), 4), np.int32)
-    chosen = _chance(policy.cutout_p, keys, CUTOUT)
+    has_cutout = _chance(policy.cutout_p, keys, CUTOUT)
     size = min(side, round(side * policy.cutout_area**0.5))
-    cutout[chosen, :2] = _integer(rng.uniform(keys[chosen], [CUTOUT_CORNER, CUTOUT_CORNER + 1]), side - size + 1)
-    cutout[chosen, 2:] = size
+    cutout[has_cutout, :2] = _integer(
+        rng.uniform(keys[has_cutout], [CUTOUT_CORNER, CUTOUT_CORNER + 1]), side - size + 1
+    )
+    cutout[has_cutout, 2:] = size
     return cutout

@@ -1,6 +1,6 @@
-"""The chains that turn an image into views, as data: what is applied, how often and from which range. No torch here.
+"""The chains of random transformations that turn an image into a view, as data. No torch here.
 
-Every chain has the same order, and a policy says which links it has:
+The order is always the same; a policy says which transformations are used, how often and with which ranges:
 crop (and resize to the side) → flip → affine → colour jitter → grayscale → quarter turn → normalise → cutout.
 """
 
@@ -16,7 +16,7 @@ class Policy:
     """A chain of random transformations; every range is of a uniform draw, every `_p` a probability.
 
     Attributes:
-        crop: `resized` (random area and ratio), `padded` (zero padding, then a random crop of the image's own size),
+        crop: `resized` (random area and ratio), `padded` (zero padding, then a random crop of the size of the image),
             or `none` (the whole image).
         area: share of the image's area (resized crop).
         ratio: bounds of width over height, drawn uniformly in its logarithm (resized crop).
@@ -34,7 +34,7 @@ class Policy:
         hue: bounds of the shift, as a share of the circle.
         gray_p: grayscale.
         turn: quarter turns: `none`, `view` (view k is turned k mod 4 times) or `random`.
-        shared: this many consecutive views of an image share one draw of all but the turn by view number.
+        shared: this many consecutive views of an image share all parameters except the turn by view number.
         cutout_p: a square set to zero after normalisation.
         cutout_area: its share of the view.
     """

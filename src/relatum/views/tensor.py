@@ -1,8 +1,8 @@
-"""Batched views in torch operations only: any device, `torch.compile` in one graph, same pixels as `reference`.
+"""Views by batched torch operations: on any device, in one graph of `torch.compile`, the same pixels as `reference`.
 
-On a GPU the dataset can live in device memory, and no view touches the host: pass the whole (N, H, W, 3) tensor and
-`sources`. Crop, antialiased resize and flip are two small dense matrices per view, so every view of a batch is made by
-two batched products. What no view of a batch needs is left out (the flags of `TensorParams`).
+On a GPU the dataset can stay in device memory: pass the whole (N, H, W, 3) tensor and `sources`. Crop, antialiased
+resize and flip are two small dense matrices per view, applied by two batched products. Transformations that no view of
+a batch needs are skipped (the flags of `TensorParams`).
 
 Shape letters: V views, N images, C = 3 channels, H and W source pixels, S the side of a view.
 """
@@ -20,7 +20,7 @@ from relatum.views.params import ARRAYS, ViewParams
 
 
 class TensorParams(NamedTuple):
-    """`ViewParams` as tensors, and what is true of the batch as a whole, known without asking the device."""
+    """`ViewParams` as tensors, with flags for the whole batch that are known without synchronising with the device."""
 
     box: Tensor
     flip: Tensor
@@ -71,8 +71,8 @@ def make_views(
         sources: (V,) the image of each view.
         params: from `ViewParams.to(device)`.
         side: S.
-        mean: per channel, of colours in [0, 1].
-        std: per channel.
+        mean: mean per channel, of colours in [0, 1].
+        std: standard deviation per channel.
     """
     views = apply(images if sources is None else images[sources], params, side)
     scale = torch.tensor(std, dtype=views.dtype, device=views.device).view(1, 3, 1, 1)
@@ -131,7 +131,7 @@ def warp(views: Tensor, affine: Tensor) -> Tensor:
 
 
 def jitter(views: Tensor, step: Tensor, factors: Tensor) -> Tensor:
-    """One jitter step, its own for each view: 0 brightness, 1 contrast, 2 saturation, 3 hue, -1 none."""
+    """One jitter step, which may differ between views: 0 brightness, 1 contrast, 2 saturation, 3 hue, -1 none."""
     factor = factors.gather(1, step.clamp(min=0).long().view(-1, 1)).view(-1, 1, 1, 1)
     step = step.view(-1, 1, 1, 1)
     grey = gray(views)
