@@ -10,6 +10,7 @@ from relatum import registry
 from relatum.config import methods, protocols
 from relatum.data import sets
 from relatum.runs.reading import is_number
+from relatum.system import progress
 
 METHODS = {name: row.title for name, row in methods.METHODS.items()}
 BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
@@ -41,21 +42,9 @@ def data_title(stem: str) -> str:
     return stem
 
 
-def duration(seconds: Any) -> str | None:
-    """`2 h 5 min`, `3 min 20 s`, `4.2 s`; None if unknown."""
-    if not is_number(seconds) or seconds < 0:
-        return None
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes == 0:
-        return f"{rest} s"
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if minutes < 10 and rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    return f"{hours // 24} d {hours % 24} h"
+def duration(seconds: Any) -> str:
+    """A duration as the command line writes it, or an empty string if unknown."""
+    return progress.duration(seconds) if is_number(seconds) and seconds >= 0 else ""
 
 
 def count(value: Any) -> str:
