@@ -1,4 +1,4 @@
-"""The examples run, and what they claim holds."""
+"""The examples run and do what they claim."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def test_the_method_in_one_file_learns() -> None:
     assert after > 80
 
 
-def test_own_loop() -> None:
-    losses = load("own_loop").main(12)
+def test_custom_loop() -> None:
+    losses = load("custom_loop").main(12)
     assert np.mean(losses[-4:]) < np.mean(losses[:4])
 
 
-def test_own_backbone() -> None:
-    assert load("own_backbone").main(64) > 0
+def test_custom_backbone() -> None:
+    assert load("custom_backbone").main(64) > 0

@@ -106,7 +106,7 @@ def test_conv4_against_its_definition() -> None:
         torch.testing.assert_close(network(x), h)
 
 
-def test_own_backbones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_custom_backbones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 7))
     assert backbones.build(mine) is mine
     assert backbones.feature_size(mine) == 7

@@ -219,7 +219,7 @@ def test_a_loss_that_is_no_number_stops_the_run(pictures: Path, tmp_path: Path) 
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 
 
-def test_an_own_backbone_as_an_object_and_as_a_name(
+def test_a_custom_backbone_as_an_object_and_as_a_name(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -240,7 +240,7 @@ def test_an_own_backbone_as_an_object_and_as_a_name(
         relatum.pretrain(pictures, out="none", backbone="mine:nothing", **FLAGS)
 
 
-def test_the_objective_alone_in_an_own_loop() -> None:
+def test_the_objective_alone_in_a_custom_loop() -> None:
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 16))
     objective = relatum.RelationalReasoning(net, num_features=16)

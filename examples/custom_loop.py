@@ -1,6 +1,6 @@
 """Your own training loop around relatum's objective, with relatum's fast views.
 
-python examples/own_loop.py
+python examples/custom_loop.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from relatum import backbones, data, views
 
 
 def main(steps: int = 20) -> list[float]:
-    """Train for some steps and give the losses."""
+    """Train for some steps and return the losses."""
     images = data.load("shapes", "train")
     objective = relatum.RelationalReasoning(backbones.build("conv4", seed=1), num_features=64)
     optimizer = torch.optim.Adam(objective.parameters(), 1e-3)

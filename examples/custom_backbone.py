@@ -1,7 +1,7 @@
-"""A backbone of your own: any module that maps (N, 3, H, W) to (N, d).
+"""A custom backbone: any module that maps (N, 3, H, W) to (N, d).
 
-From the command line:   relatum pretrain shapes --backbone own_backbone:make --views 4 --epochs 1   (in this folder)
-From Python:             python examples/own_backbone.py
+From the command line:   relatum pretrain shapes --backbone custom_backbone:make --views 4 --epochs 1   (in this folder)
+From Python:             python examples/custom_backbone.py
 """
 
 from __future__ import annotations
