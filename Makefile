@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test test-slow lint types bench docs results browser clean
+.PHONY: install demo test test-slow lint types imports bench docs results browser clean
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -22,6 +22,10 @@ lint: $(STAMP)
 
 types: $(STAMP)
 	$(BIN)/mypy
+
+# The layers of pyproject.toml: which package may import which.
+imports: $(STAMP)
+	$(BIN)/lint-imports
 
 test: lint types
 	$(BIN)/python -m pytest -n 2 --cov --cov-report=term --cov-fail-under=90
