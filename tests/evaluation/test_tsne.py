@@ -12,7 +12,6 @@ from PIL import Image
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation import evaluate, tsne
-from relatum.evaluation.pictures import palette, thumbnails
 from relatum.runs import artifacts
 
 World = dict[tuple[str, str], ImageSet]
@@ -118,15 +117,3 @@ def test_too_few_images(run: Path, world: World, make_images: Callable[..., Imag
     world["few", "test"] = make_images(4, name="few", split="test")
     with pytest.raises(InputError, match="at least 5"):
         evaluate("tsne", run, data="few")
-
-
-@pytest.mark.parametrize("number", [1, 2, 3, 10, 11, 100, 200])
-def test_every_class_has_a_colour_of_its_own(number: int) -> None:
-    colours = palette(number)
-    assert len(set(colours)) == len(colours) >= number
-
-
-def test_thumbnails() -> None:
-    images = np.zeros((3, 100, 100, 3), np.uint8)
-    assert thumbnails(images).shape == (3, 64, 64, 3)
-    assert thumbnails(images, 128).shape == (3, 100, 100, 3)

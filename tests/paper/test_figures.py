@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from relatum.paper import figures, published, qualitative
+from relatum.paper import figures, published
 from relatum.paper.grid import Evaluation
 from relatum.paper.measured import Results
 from relatum.paper.plan import Plan, Request, plan
@@ -66,20 +66,6 @@ def test_a_figure_shows_our_runs_and_what_was_changed(
     assert "no runs yet" not in svg
     again = figures.draw(asked.tables[0], results, tmp_path / "again")[1].read_text("utf-8")
     assert svg == again
-
-
-def test_sheet_puts_each_neighbour_in_its_place() -> None:
-    thumbs = np.stack([np.full((4, 4, 3), 10 * (i + 1), np.uint8) for i in range(3)])
-    found = {
-        "thumbs": thumbs,
-        "query_index": np.array([7]),
-        "neighbour_index": np.array([[5, 9]]),
-        "image_index": np.array([5, 7, 9]),
-    }
-    picture = qualitative.sheet(found, gap=1)
-    row = picture[2, :, 0]
-    assert [v for v in (10, 20, 30) if v in row] == [10, 20, 30]
-    assert list(dict.fromkeys(int(v) for v in row if v in (10, 20, 30))) == [20, 10, 30]  # the query, then its nearest
 
 
 @pytest.mark.parametrize(("name", "legend"), [("tsne", "cat"), ("tsne-super", "vehicles")])

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from relatum import rng
 from relatum.config.protocols import RetrievalSettings
+from relatum.drawing import thumbnails
 from relatum.errors import InputError
-from relatum.evaluation.pictures import thumbnails
 from relatum.evaluation.task import OFFLINE, Outcome, Task
 from relatum.features.neighbours import nearest
 from relatum.runs import artifacts

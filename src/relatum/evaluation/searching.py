@@ -6,14 +6,12 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from PIL import Image, ImageDraw
 
 from relatum.data.decode import decode, reason
 from relatum.data.imageset import ImageSet, Skipped
+from relatum.drawing import contact_sheet
 from relatum.errors import InputError
 from relatum.evaluation.embedding import Source, embed, load_for
 from relatum.features import extract
@@ -21,8 +19,6 @@ from relatum.features.neighbours import nearest
 from relatum.runs.weights import load_backbone
 from relatum.system.files import write_atomically
 from relatum.system.progress import Display
-
-_TILE, _GAP, _LINE = 96, 6, 14  # pixels of the contact sheet
 
 
 @dataclass(frozen=True)
@@ -100,34 +96,3 @@ def read_queries(queries: Sequence[Source], like: ImageSet) -> ImageSet:
     if not pixels:
         raise InputError(f"{skipped[0].path} cannot be read: {skipped[0].reason}.")
     return replace(like, images=np.stack(pixels), labels=None, classes=(), files=files, skipped=tuple(skipped))
-
-
-def contact_sheet(
-    queries: NDArray[np.uint8],
-    gallery: NDArray[np.uint8],
-    indices: NDArray[np.int64],
-    distances: NDArray[np.floating[Any]],
-    names: Sequence[str],
-) -> Image.Image:
-    """One row per query: the query itself, then what was found, nearest first, with its distance."""
-    rows, top = indices.shape
-    step = _TILE + _GAP
-    sheet = Image.new("RGB", ((top + 1) * step + 3 * _GAP, rows * (step + _LINE) + _GAP), "white")
-    draw = ImageDraw.Draw(sheet)
-    for row in range(rows):
-        y = _GAP + row * (step + _LINE)
-        sheet.paste(_tile(queries[row]), (_GAP, y))
-        draw.text((_GAP, y + _TILE + 1), _short(names[row]), fill="black")
-        for column in range(top):
-            x = 3 * _GAP + (column + 1) * step
-            sheet.paste(_tile(gallery[indices[row, column]]), (x, y))
-            draw.text((x, y + _TILE + 1), f"{distances[row, column]:.3g}", fill="black")
-    return sheet
-
-
-def _tile(image: NDArray[np.uint8]) -> Image.Image:
-    return Image.fromarray(np.ascontiguousarray(image)).resize((_TILE, _TILE), Image.Resampling.BICUBIC)
-
-
-def _short(name: str, most: int = 16) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"

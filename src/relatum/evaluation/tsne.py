@@ -20,9 +20,9 @@ from relatum import rng
 from relatum.config.protocols import TSNESettings
 from relatum.data import sets
 from relatum.data.imageset import ImageSet
+from relatum.drawing import save_map, thumbnails
 from relatum.errors import InputError
 from relatum.evaluation.knn import knn_vote
-from relatum.evaluation.pictures import save_map, thumbnails
 from relatum.evaluation.task import OFFLINE, Outcome, Task
 from relatum.features.neighbours import nearest
 from relatum.runs import artifacts

@@ -19,7 +19,7 @@ from typing import Any
 
 from relatum.paper import ledger
 from relatum.paper.grid import Evaluation, Pretraining
-from relatum.paper.plan import Cell
+from relatum.paper.plan import Cell, Sheet
 
 DONE, PARTIAL, FAILED, MISSING, NOTHING = "done", "partial", "failed", "missing", "nothing to run"
 
@@ -188,3 +188,8 @@ def _reason(cell: Cell, seed: Sequence[Evaluation], results: Results) -> str:
     """Why a seed has no number or picture, if a command of it failed."""
     lacking = (e for e in seed if not results.ready(e, picture=cell.kind == "picture"))
     return next((r for e in lacking if (r := results.failure(e))), "")
+
+
+def scores(sheet: Sheet, results: Results) -> dict[tuple[str, str], tuple[Cell, Score]]:
+    """Cells and our scores by the keys of row and column."""
+    return {(c.row.key, c.column.key): (c, score(c, results)) for c in sheet.cells}

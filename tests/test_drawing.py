@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from relatum import drawing
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 10, 11, 100, 200])
+def test_every_class_has_a_colour_of_its_own(number: int) -> None:
+    colours = drawing.palette(number)
+    assert len(set(colours)) == len(colours) >= number
+
+
+def test_thumbnails() -> None:
+    images = np.zeros((3, 100, 100, 3), np.uint8)
+    assert drawing.thumbnails(images).shape == (3, 64, 64, 3)
+    assert drawing.thumbnails(images, 128).shape == (3, 100, 100, 3)
+
+
+def test_a_map_is_drawn_in_the_colours_of_its_classes_and_twice_alike(tmp_path: Path) -> None:
+    xy = np.stack([np.arange(40.0), np.arange(40.0) % 7], axis=1)
+    labels = np.arange(40) % 2
+    paths = drawing.save_map(tmp_path / "map", xy, labels, ["cats", "dogs"], "Pets")
+    assert [p.name for p in paths] == ["map.png", "map.svg"]
+    colours = {f"#{r:02X}{g:02X}{b:02X}" for r, g, b in np.asarray(Image.open(paths[0]).convert("RGB")).reshape(-1, 3)}
+    assert set(drawing.palette(2)) <= colours  # in the legend, where points are opaque
+
+
+def test_a_contact_sheet_shows_the_query_then_its_nearest() -> None:
+    images = np.stack([np.full((8, 8, 3), value, np.uint8) for value in (50, 100, 150)])
+    sheet = drawing.contact_sheet(images[:1], images, np.array([[2, 1]]), np.array([[0.5, 1.5]]), ["query.png"])
+    row = [int(v) for v in np.asarray(sheet)[40, :, 0]]
+    assert list(dict.fromkeys(v for v in row if v in (50, 100, 150))) == [50, 150, 100]
+
+
+def test_a_retrieval_sheet_puts_each_neighbour_in_its_place() -> None:
+    thumbs = np.stack([np.full((4, 4, 3), 10 * (i + 1), np.uint8) for i in range(3)])
+    sheet = drawing.retrieval_sheet(thumbs, np.array([7]), np.array([[5, 9]]), np.array([5, 7, 9]), gap=1)
+    row = sheet[2, :, 0]
+    assert list(dict.fromkeys(int(v) for v in row if v in (10, 20, 30))) == [20, 10, 30]  # the query, then its nearest
