@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from relatum.report.page import Page, Panel, Reason, Section
+from relatum.report.thumbnails import png_uri
 from relatum.runs.reading import RunRecord, is_number
 
 DEPTHS = (10, 100, 1000)
@@ -107,9 +105,7 @@ def _heat_map(matrix: Matrix) -> str:
     heat = np.sqrt(matrix / (matrix.max() or 1.0))
     colours = np.where(np.eye(len(matrix), dtype=bool)[..., None], (47, 127, 200), (224, 108, 16))
     pixels = np.concatenate([colours, (255 * heat[..., None]).round()], axis=2).astype(np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return png_uri(pixels)
 
 
 def _largest_errors(matrix: Matrix, classes: list[str], most: int) -> list[tuple[str, str, str, str]]:

@@ -44,9 +44,7 @@ def _map_data(page: Page, run: RunRecord, stem: str, arrays: Arrays) -> dict[str
     span = float((high - low).max()) or 1.0
     centred = (xy[kept] - (low + high) / 2) / span + 0.5
     labels, classes = _groups(arrays.get("labels"), arrays.get("classes"), kept, len(xy))
-    supers, super_names = _groups(
-        arrays.get("super", arrays.get("super_labels")), arrays.get("super_names"), kept, len(xy)
-    )
+    supers, super_names = _groups(arrays.get("super"), arrays.get("super_names"), kept, len(xy))
     names = arrays.get("names", np.zeros(0))
     return {
         "title": f"{run.name}: {stem}",

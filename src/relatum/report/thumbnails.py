@@ -27,9 +27,17 @@ def data_uri(image: Images, limit: int = 96) -> str:
     picture = Image.fromarray(np.ascontiguousarray(image))
     if max(picture.size) > limit:
         picture.thumbnail((limit, limit), Image.Resampling.BOX)
-    kind = "webp" if features.check("webp") else "jpeg"
+    return _uri(picture, "webp" if features.check("webp") else "jpeg", quality=88)
+
+
+def png_uri(pixels: Images) -> str:
+    """An image as a PNG data URI, without loss."""
+    return _uri(Image.fromarray(pixels), "png")
+
+
+def _uri(picture: Image.Image, kind: str, **options: int) -> str:
     buffer = io.BytesIO()
-    picture.save(buffer, kind.upper(), quality=88)
+    picture.save(buffer, kind.upper(), **options)
     return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
 
 
@@ -65,30 +73,20 @@ class Atlas:
         largest = max(max(image.shape[:2]) for image in self._images)
         # Tiles larger than the images gain nothing: start with the smallest that holds them at full size.
         for side, quality in [step for step in STEPS if step[0] < largest + 16] or STEPS[-1:]:
-            sheets = self._sheets(side, quality, budget)
-            if sheets is not None:
+            sheets = self._sheets(side, quality)
+            if sum(map(len, sheets)) * 3 // 4 <= budget:
                 break
-        else:
-            sheets = self._sheets(*STEPS[-1], None) or []
-        uris = ["data:image/jpeg;base64," + base64.b64encode(sheet).decode("ascii") for sheet in sheets]
-        return {"side": side, "columns": COLUMNS, "sheets": uris}
+        return {"side": side, "columns": COLUMNS, "sheets": sheets}
 
-    def _sheets(self, side: int, quality: int, budget: int | None) -> list[bytes] | None:
-        """All sheets, or None as soon as they exceed the budget."""
-        per_sheet = COLUMNS * COLUMNS
-        sheets: list[bytes] = []
-        for start in range(0, len(self._images), per_sheet):
-            part = self._images[start : start + per_sheet]
-            rows = -(-len(part) // COLUMNS)
-            canvas = np.zeros((rows * side, COLUMNS * side, 3), np.uint8)
+    def _sheets(self, side: int, quality: int) -> list[str]:
+        sheets = []
+        for start in range(0, len(self._images), COLUMNS * COLUMNS):
+            part = self._images[start : start + COLUMNS * COLUMNS]
+            canvas = np.zeros((-(-len(part) // COLUMNS) * side, COLUMNS * side, 3), np.uint8)
             for place, image in enumerate(part):
                 row, column = divmod(place, COLUMNS)
                 canvas[row * side : (row + 1) * side, column * side : (column + 1) * side] = fit(image, side)
-            buffer = io.BytesIO()
-            Image.fromarray(canvas).save(buffer, "JPEG", quality=quality)
-            sheets.append(buffer.getvalue())
-            if budget is not None and sum(map(len, sheets)) > budget:
-                return None
+            sheets.append(_uri(Image.fromarray(canvas), "jpeg", quality=quality))
         return sheets
 
 
