@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from relatum.paper import claims, ledger, render
+from relatum.paper import claims, render
 from relatum.paper.grid import Scale
 from relatum.paper.measured import Results
 from relatum.paper.plan import Request, plan
+from relatum.runs import ledger
 
 HERE = Path(__file__).parent
 _CONV4: dict[str, Any] = {"datasets": ("cifar10",), "backbones": ("conv4",)}

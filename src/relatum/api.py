@@ -16,6 +16,7 @@ from torch import nn
 from relatum import config, evaluation, registry
 from relatum.errors import InputError
 from relatum.evaluation import Result
+from relatum.runs import ledger
 from relatum.runs.folder import RunFolder, read_recipe
 from relatum.runs.weights import load_backbone
 from relatum.system.progress import Display
@@ -173,10 +174,8 @@ def evaluate(
     if options.get("seed") is not None:
         options["seed"] = config.seed(options["seed"])
     path = Path(run)
-    if path.suffix in (".json", ".safetensors") and path.is_file():
-        from relatum.paper.ledger import unpack
-
-        path = unpack(path)
+    if ledger.is_entry_file(path):
+        path = ledger.unpack(path)
     folder = RunFolder(path)
     if folder.exists() and not folder.finished():
         step = folder.read_record().get("steps", "an early step")

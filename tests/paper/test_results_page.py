@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from relatum.paper import ledger
+from relatum.runs import ledger
 
 HERE = Path(__file__).parents[2] / "results"
 ENTRIES = ledger.read(HERE)

@@ -12,9 +12,9 @@ from typing import Any
 
 from relatum.config.methods import METHODS
 from relatum.data import sets
-from relatum.paper import ledger
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
+from relatum.runs import ledger
 
 # Multiply-adds of one forward pass of a 32 x 32 view, in millions; they grow with the area.
 _MEGA = {"conv4": 1.1, "resnet8": 12.5, "resnet32": 69.0, "resnet56": 126.0, "resnet34": 75.0}

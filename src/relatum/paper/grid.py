@@ -23,6 +23,7 @@ from relatum.config.protocols import PROTOCOLS, FinetuneSettings
 from relatum.config.settings import table
 from relatum.data import sets
 from relatum.data.sets.shapes import SHAPES
+from relatum.runs.names import RESULT_ENDING, evaluation_stem
 
 SEEDS = (1, 2, 3)
 # Settings that do not change a protocol's figure: how often the test set is looked at, and what is saved.
@@ -131,14 +132,19 @@ class Evaluation:
     limit_train: int | None = None
 
     @property
+    def stem(self) -> str:
+        """The name of the result file, without its ending."""
+        return evaluation_stem(self.protocol, self.dataset, self.split, self.tag)
+
+    @property
     def file(self) -> str:
-        """Name of the result file in the run's `evaluations` folder."""
-        return "-".join([self.protocol, self.dataset, self.split] + [self.tag] * bool(self.tag)) + ".json"
+        """The name of the result file."""
+        return f"{self.stem}{RESULT_ENDING}"
 
     @cached_property
     def id(self) -> str:
         """The run's id and the result file's name without its ending."""
-        return f"{self.run.id}/{self.file.removesuffix('.json')}"
+        return f"{self.run.id}/{self.stem}"
 
     @property
     def settings(self) -> dict[str, Any]:

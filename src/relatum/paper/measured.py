@@ -1,7 +1,7 @@
 """What is known about a plan: results in run folders and in the ledger, and the figure that a cell makes of them.
 
 What is done is decided from files alone: a result file that can be read and is of that evaluation; a run whose
-`backbone.safetensors` is there, which training writes last. A command that failed leaves a record, so that its cells
+backbone was written, which training does last. A command that failed leaves a record, so that its cells
 are shown as failed and not merely as missing; running it again replaces the record.
 """
 
@@ -17,9 +17,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from relatum.paper import ledger
+from relatum.paper import matching
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.plan import Cell, Sheet
+from relatum.runs import ledger
+from relatum.runs.folder import RunFolder
+from relatum.system.files import read_json
 
 DONE, PARTIAL, FAILED, MISSING, NOTHING = "done", "partial", "failed", "missing", "nothing to run"
 
@@ -51,11 +54,11 @@ class Results:
 
     def entries_of(self, run: Pretraining) -> list[ledger.Entry]:
         """The ledger entries of a run."""
-        return [entry for entry in self.entries if entry.matches(run)]
+        return [entry for entry in self.entries if matching.matches(entry, run)]
 
     def trained(self, run: Pretraining) -> bool:
         """Whether the run's folder holds finished weights."""
-        return (self.run_dir(run) / "backbone.safetensors").exists()
+        return RunFolder(self.run_dir(run)).finished()
 
     def done(self, run: Pretraining) -> bool:
         """Whether the pretraining was done, here or in the ledger."""
@@ -66,13 +69,13 @@ class Results:
         if (document := self._own(evaluation)) is not None:
             return document
         for entry in self.entries_of(evaluation.run):
-            if (found := entry.result(evaluation)) is not None:
+            if (found := matching.find_result(entry, evaluation)) is not None:
                 return found
         return None
 
     def artifact(self, evaluation: Evaluation) -> Path:
         """Where an evaluation leaves what a picture is drawn from; the ledger keeps no such files."""
-        return self.run_dir(evaluation.run) / "artifacts" / evaluation.file.replace(".json", ".npz")
+        return RunFolder(self.run_dir(evaluation.run)).artifact(evaluation.stem)
 
     def ready(self, evaluation: Evaluation, *, picture: bool = False) -> bool:
         """Whether an evaluation is done; for a picture, whether what it is drawn from is here as well."""
@@ -82,8 +85,8 @@ class Results:
 
     def _own(self, evaluation: Evaluation) -> dict[str, Any] | None:
         """The result in the run's own folder."""
-        document = ledger.read_json(self.run_dir(evaluation.run) / "evaluations" / evaluation.file)
-        there = document is not None and ledger.is_result(document, evaluation) and self.trained(evaluation.run)
+        document = read_json(RunFolder(self.run_dir(evaluation.run)).result(evaluation.stem))
+        there = document is not None and matching.is_result(document, evaluation) and self.trained(evaluation.run)
         return document if there else None
 
     def source(self, evaluation: Evaluation) -> Path | None:
@@ -92,7 +95,7 @@ class Results:
             entry = self.out / "ledger" / f"{evaluation.run.id}.json"
             return entry if entry.exists() else self.run_dir(evaluation.run)
         entries = self.entries_of(evaluation.run)
-        return next((entry.path for entry in entries if entry.result(evaluation) is not None), None)
+        return next((entry.path for entry in entries if matching.find_result(entry, evaluation) is not None), None)
 
     def records(self, run: Pretraining) -> list[dict[str, Any]]:
         """What became of the commands of a run, oldest first."""

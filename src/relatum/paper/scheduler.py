@@ -22,11 +22,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from relatum.errors import InputError, Interrupted
-from relatum.paper import ledger, ray_tasks
+from relatum.paper import ray_tasks
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 from relatum.paper.plan import Plan
 from relatum.paper.worker import Log, Worker, handle_signals, signals_to
+from relatum.runs import ledger
+from relatum.runs.folder import RunFolder
 from relatum.system.cpus import available_cpus
 from relatum.system.locks import lock_folder, process_alive
 
@@ -162,7 +164,7 @@ class Job:
         if self._pretrain(worker):
             for evaluation in self.evaluations:
                 self._evaluate(worker, evaluation)
-        if self.results.trained(self.run) and (self.results.run_dir(self.run) / "recipe.toml").exists():
+        if self.results.trained(self.run) and RunFolder(self.results.run_dir(self.run)).exists():
             self._write_ledger_entry()
         return self.outcome
 

@@ -1,3 +1,5 @@
+"""Which ledger entries and results count as done for a plan."""
+
 from __future__ import annotations
 
 import dataclasses
@@ -8,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from relatum import config
-from relatum.errors import InputError
-from relatum.paper import ledger
 from relatum.paper.grid import Evaluation, Pretraining
+from relatum.paper.matching import find_result, is_result, matches
 from relatum.paper.measured import DONE, MISSING, Results, score
 from relatum.paper.plan import Plan, Request, plan
 from relatum.paper.scheduler import Outcome, execute, missing
-from relatum.runs.folder import read_recipe
+from relatum.runs import ledger
 
 RUN = Pretraining("relational", "cifar10", "conv4", 4, 100, 64, 1)
 
@@ -28,9 +29,9 @@ def entry(run: Pretraining, **recipe: object) -> ledger.Entry:
 
 
 def test_entries_match_by_what_decides_the_weights() -> None:
-    assert entry(RUN).matches(RUN)
-    assert entry(RUN, run__threads=7, log__every_steps=1, data__fingerprint="abc", checkpoint__every_steps=3).matches(
-        RUN
+    assert matches(entry(RUN), RUN)
+    assert matches(
+        entry(RUN, run__threads=7, log__every_steps=1, data__fingerprint="abc", checkpoint__every_steps=3), RUN
     )
     for change in (
         *(
@@ -45,46 +46,46 @@ def test_entries_match_by_what_decides_the_weights() -> None:
         {"set": (("objective.aggregation", "max"),)},
     ):
         other = dataclasses.replace(RUN, **change)
-        assert entry(other).matches(other)
-        assert not entry(other).matches(RUN), change
+        assert matches(entry(other), other)
+        assert not matches(entry(other), RUN), change
     for change in (
         *({"train__lr": 0.01}, {"data__side": 64}, {"data__split": "unlabeled"}, {"data__pad": 0}),
         *({"data__mean": [0.5, 0.5, 0.5]}, {"run__precision": "bf16-mixed"}, {"objective__gamma": 0.0}),
     ):
-        assert not entry(RUN, **change).matches(RUN), change
+        assert not matches(entry(RUN, **change), RUN), change
     narrow = dataclasses.replace(RUN, method="deepinfomax", batch_size=128)
-    assert entry(narrow).matches(narrow)
-    assert not entry(narrow, objective__locations=4).matches(narrow)  # the planned recipe leaves that key out
+    assert matches(entry(narrow), narrow)
+    assert not matches(entry(narrow, objective__locations=4), narrow)  # the planned recipe leaves that key out
 
 
 @pytest.mark.parametrize("recipe", [{}, {"method": "relational"}, {"method": "random", "seed": "one"}])
 def test_an_entry_without_a_whole_recipe_is_of_no_run(recipe: dict[str, object]) -> None:
     broken = ledger.Entry(Path("any.json"), {"recipe": recipe, "evaluations": []})
-    assert not broken.matches(RUN)
-    assert not broken.matches(Pretraining("random", "shapes", "conv4", 1, 0, 1, 1))
+    assert not matches(broken, RUN)
+    assert not matches(broken, Pretraining("random", "shapes", "conv4", 1, 0, 1, 1))
 
 
 def test_an_entry_of_a_version_that_lacked_a_key_still_matches() -> None:
     old = entry(RUN)
     del old.document["recipe"]["train"]["clip_norm"]  # absent means its default, which does not clip
-    assert old.matches(RUN)
-    assert not old.matches(dataclasses.replace(RUN, set=(("train.clip_norm", "1.0"),)))
+    assert matches(old, RUN)
+    assert not matches(old, dataclasses.replace(RUN, set=(("train.clip_norm", "1.0"),)))
 
 
 def test_a_key_that_an_older_entry_lacks_is_its_default() -> None:
-    for preset, matches in (("paper", True), ("official", False)):  # the authors' code drops the last short batch
+    for preset, expected in (("paper", True), ("official", False)):  # the authors' code drops the last short batch
         run = Pretraining("deepinfomax", "cifar10", "conv4", 1, 200, 128, 1, preset)
         older = entry(run)
         del older.document["recipe"]["train"]["drop_last"]
-        assert older.matches(run) is matches
-        assert entry(run).matches(run)
+        assert matches(older, run) is expected
+        assert matches(entry(run), run)
 
 
 def test_random_weights_match_whatever_data_they_were_made_with() -> None:
     planned = Pretraining("random", "shapes", "conv4", 1, 0, 1, 1)
-    assert entry(dataclasses.replace(planned, data="cifar10")).matches(planned)
-    assert not entry(dataclasses.replace(planned, seed=2)).matches(planned)
-    assert not entry(dataclasses.replace(planned, backbone="resnet8")).matches(planned)
+    assert matches(entry(dataclasses.replace(planned, data="cifar10")), planned)
+    assert not matches(entry(dataclasses.replace(planned, seed=2)), planned)
+    assert not matches(entry(dataclasses.replace(planned, backbone="resnet8")), planned)
 
 
 def said(evaluation: Evaluation) -> dict[str, object]:
@@ -95,15 +96,15 @@ def said(evaluation: Evaluation) -> dict[str, object]:
 def test_results_match_by_protocol_dataset_split_tag_and_settings() -> None:
     wanted = Evaluation(RUN, "linear", "cifar10", "test", "", 100)
     good = {"protocol": "linear", "dataset": "cifar10", "split": "test", "settings": said(wanted)}
-    assert ledger.is_result(good, wanted)
+    assert is_result(good, wanted)
     for change in ({"protocol": "knn"}, {"dataset": "cifar100"}, {"split": "val"}, {"tag": "x"}, {"settings": {}}):
-        assert not ledger.is_result({**good, **change}, wanted), change
+        assert not is_result({**good, **change}, wanted), change
     for change in (
         *({"epochs": 20}, {"epochs": None}, {"lr": 0.1}, {"batch_size": 64}, {"solver": "logistic"}),
         *({"seed": 2}, {"limit_train": 500}, {"val_fraction": 0.2}),
     ):
-        assert not ledger.is_result({**good, "settings": {**said(wanted), **change}}, wanted), change
-    assert ledger.is_result({**good, "settings": {**said(wanted), "feature_scaling": "none"}}, wanted)
+        assert not is_result({**good, "settings": {**said(wanted), **change}}, wanted), change
+    assert is_result({**good, "settings": {**said(wanted), "feature_scaling": "none"}}, wanted)
 
 
 @pytest.mark.parametrize(
@@ -122,14 +123,14 @@ def test_results_match_by_protocol_dataset_split_tag_and_settings() -> None:
 def test_other_protocols_match_by_their_settings(protocol: str, change: dict[str, object]) -> None:
     wanted = Evaluation(RUN, protocol, "cifar10")
     good = {"protocol": protocol, "dataset": "cifar10", "split": "test", "settings": said(wanted)}
-    assert ledger.is_result(good, wanted)
-    assert not ledger.is_result({**good, "settings": {**said(wanted), **change}}, wanted)
+    assert is_result(good, wanted)
+    assert not is_result({**good, "settings": {**said(wanted), **change}}, wanted)
 
 
 def test_a_map_of_few_points_has_a_smaller_perplexity() -> None:
     wanted = Evaluation(RUN, "tsne", "cifar10")
     few = {**said(wanted), "n_points": 31, "perplexity": 10.0}
-    assert ledger.is_result({"protocol": "tsne", "dataset": "cifar10", "split": "test", "settings": few}, wanted)
+    assert is_result({"protocol": "tsne", "dataset": "cifar10", "split": "test", "settings": few}, wanted)
 
 
 # The paper's protocols: section 4 and the appendix.
@@ -164,54 +165,8 @@ def test_the_committed_entries_of_random_weights_are_the_paper_s_cells() -> None
             "random", "shapes", kept.document["recipe"]["backbone"]["name"], 1, 0, 1, kept.document["seed"]
         )
         if kept.document["method"] == "random":
-            assert kept.matches(run)
-            assert kept.result(Evaluation(run, "linear", "cifar10", epochs=100)) is not None, kept.path
-
-
-def finished(folder: Path, run: Pretraining = RUN) -> Path:
-    (folder / "evaluations").mkdir(parents=True)
-    (folder / "recipe.toml").write_text(run.recipe().to_toml())
-    (folder / "backbone.safetensors").write_bytes(b"weights")
-    rows = [{"step": i, "epoch": 0, "loss": 1 / 3 if i else float("nan")} for i in range(1000)]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows) + '{"step": 1000, "lo')
-    record = {"seconds": 12.5, "commit": "abc", "machine": {"cpu": "x"}, "threads": 2, "version": "0.1.0"}
-    (folder / "run.json").write_text(json.dumps(record))
-    result = {
-        "protocol": "linear",
-        "dataset": "cifar10",
-        "split": "test",
-        "accuracy": 58.0,
-        "settings": said(Evaluation(run, "linear", "cifar10", epochs=100)),
-    }
-    (folder / "evaluations" / "linear-cifar10-test.json").write_text(json.dumps(result))
-    (folder / "evaluations" / "broken.json").write_text("{")
-    return folder
-
-
-def test_collect_keeps_what_a_reader_needs(tmp_path: Path) -> None:
-    found = ledger.collect(finished(tmp_path / "run"), ["relatum pretrain cifar10"])
-    assert (found["seconds"], found["commit"], found["threads"], found["seed"]) == (12.5, "abc", 2, 1)
-    assert found["commands"] == ["relatum pretrain cifar10"]
-    assert [e["accuracy"] for e in found["evaluations"]] == [58.0]
-    steps = [p["step"] for p in found["curve"]]
-    assert (len(steps), steps[0], steps[-1]) == (ledger.CURVE_POINTS, 0, 999)
-    assert found["curve"][0]["loss"] is None  # JSON knows no NaN
-    assert found["recipe"] == config.read_toml(tmp_path / "run" / "recipe.toml")
-    path = ledger.write(tmp_path / "ledger", found)
-    assert ledger.read(tmp_path / "ledger")[0].document == json.loads(path.read_text())
-
-
-def test_an_unfinished_run_is_refused(tmp_path: Path) -> None:
-    finished(tmp_path / "run")
-    (tmp_path / "run" / "backbone.safetensors").unlink()
-    with pytest.raises(InputError, match="holds no finished run"):
-        ledger.collect(tmp_path / "run")
-
-
-def test_reading_passes_over_other_files(tmp_path: Path) -> None:
-    (tmp_path / "notes.json").write_text('{"recipe": "of a cake"}')
-    (tmp_path / "broken.json").write_text("{")
-    assert ledger.read(tmp_path) == []
+            assert matches(kept, run)
+            assert find_result(kept, Evaluation(run, "linear", "cifar10", epochs=100)) is not None, kept.path
 
 
 def test_cells_of_the_ledger_are_done_whatever_the_files_are_called(
@@ -283,37 +238,3 @@ def test_a_picture_is_not_done_by_the_ledger_alone(
     assert score(asked.tables[0].cells[0], elsewhere).status == DONE
     elsewhere.artifact(asked.evaluations[0]).unlink()
     assert score(asked.tables[0].cells[0], elsewhere).status == MISSING
-
-
-def test_small_weights_are_kept_beside_the_entry_and_large_ones_are_not(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run")
-    for size, kept in ((100_000, True), (2_000_000, False)):
-        (run / "backbone.safetensors").write_bytes(b"w" * size)
-        path = ledger.write(tmp_path / str(size), {**ledger.collect(run), "id": "entry"})
-        ledger.keep_weights(run, path)
-        assert path.with_suffix(".safetensors").exists() is kept
-        assert [e.backbone is not None for e in ledger.read(path.parent)] == [kept]
-
-
-def test_an_entry_is_unpacked_to_a_run_folder(tmp_path: Path) -> None:
-    run = finished(tmp_path / "run")
-    path = ledger.write(tmp_path / "ledger", {**ledger.collect(run, ["relatum pretrain this"]), "id": "entry"})
-    with pytest.raises(InputError, match="keeps no weights; make them again: relatum pretrain this"):
-        ledger.unpack(path, tmp_path / "runs")
-    again = tmp_path / "runs" / "entry"
-    again.mkdir(parents=True)
-    (again / "backbone.safetensors").write_bytes(b"made again")
-    assert ledger.unpack(path, tmp_path / "runs") == again
-    (again / "backbone.safetensors").unlink()
-    ledger.keep_weights(run, path)
-    for name in (path, path.with_suffix(".safetensors")):
-        folder = ledger.unpack(name, tmp_path / "runs")
-        assert folder == tmp_path / "runs" / "entry"
-        assert (folder / "backbone.safetensors").read_bytes() == (run / "backbone.safetensors").read_bytes()
-        assert read_recipe(folder).seed == read_recipe(run).seed
-    (folder / "backbone.safetensors").write_bytes(b"others")
-    with pytest.raises(InputError, match="holds other weights"):
-        ledger.unpack(path, tmp_path / "runs")
-    (tmp_path / "bare.safetensors").write_bytes(b"w")
-    with pytest.raises(InputError, match="relatum import"):
-        ledger.unpack(tmp_path / "bare.safetensors", tmp_path / "runs")
