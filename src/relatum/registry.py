@@ -13,6 +13,8 @@ from typing import Any
 
 from relatum.errors import unknown
 
+KERNELS = ("auto", "numba", "torch", "reference")  # implementations of views and pairs; auto picks one
+
 # ------------------------------------------------------------------------------------------------------- backbones
 
 

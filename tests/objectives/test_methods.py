@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +18,9 @@ import torch
 from small import CLASSES, TRAINED, small_batch, small_objective
 
 import relatum
-from relatum import config, data, objectives
+from relatum import config, data, objectives, registry
 from relatum.config.methods import METHODS
+from relatum.errors import InputError
 from relatum.objectives import EpochContext
 from relatum.objectives.batch import Batch
 from relatum.training.batches import BatchMaker
@@ -76,14 +79,54 @@ def test_all_seven_methods_are_registered() -> None:
     ],
 )
 def test_a_row_and_its_class_agree(method: str, parts: set[str]) -> None:
-    row = METHODS[method]
     made = small_objective(method)
     assert isinstance(made, objectives.Objective)
-    assert made.uses_labels == row.uses_labels
     assert made.min_images in (1, 2)
     assert {name.split(".")[0] for name in made.head_state()} == parts
     whole = {f"backbone.{name}" for name in made.backbone.state_dict()} | made.head_state().keys()
     assert whole == made.state_dict().keys()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_constructor_takes_its_options_and_what_it_needs_of_the_context(method: str) -> None:
+    kind = registry.resolve(METHODS[method].target)
+    _, _, *keywords = inspect.signature(kind).parameters.values()  # after backbone and num_features
+    options = METHODS[method].options()
+    assert {p.name for p in keywords} == vars(options).keys() | set(kind.needs)
+    assert all(p.kind is p.KEYWORD_ONLY for p in keywords)
+    assert {p.name: p.default for p in keywords if p.name in vars(options)} == vars(options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_misspelt_keyword_is_an_error(method: str) -> None:
+    kind = registry.resolve(METHODS[method].target)
+    needed = {name: {"num_images": 9, "num_classes": 3, "side": 8, "kernels": "auto"}[name] for name in kind.needs}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'agregation'"):
+        kind(torch.nn.Identity(), 8, **needed, agregation="sum")
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "message"),
+    [
+        ("relational", {"aggregation": "cta"}, "unknown value for aggregation: 'cta'; did you mean 'cat'"),
+        ("relational", {"negatives": "rolled"}, "did you mean 'roll'"),
+        ("relational", {"gamma": -1.0}, "gamma = -1.0 is out of range"),
+        ("simclr", {"loss": "nt-xnt"}, "did you mean 'nt-xent'"),
+        ("simclr", {"temperature": 0.0}, "temperature = 0.0 is out of range"),
+        ("deepcluster", {"reset": "all"}, "unknown value for reset: 'all'"),
+        ("deepinfomax", {"locations": 0}, "locations = 0 is out of range"),
+    ],
+)
+def test_a_constructor_checks_its_options(method: str, option: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=re.escape(message)):
+        small_objective(method, **option)
+
+
+def test_labels_reach_a_loss_only_where_it_uses_them() -> None:
+    sees = {name for name, row in METHODS.items() if row.loss_uses_labels(row.options())}
+    assert sees == {"supervised"}
+    row = METHODS["relational"]
+    assert row.loss_uses_labels(row.options(avoid_collisions=True))
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,6 @@ import pytest
 import torch
 from small import agree, small_batch, small_objective
 
-from relatum.objectives.simclr import SimCLR
-
 
 def oracle(projections: torch.Tensor, views: int, temperature: float, loss: str) -> torch.Tensor:
     """One pair after the other, as the definition says."""
@@ -81,5 +79,3 @@ def test_what_it_cannot_use_is_refused() -> None:
         objective(small_batch(1, 4))
     with pytest.raises(ValueError, match="at least 2 images"):
         objective(small_batch(2, 1))
-    with pytest.raises(ValueError, match="not 'infonce'"):
-        SimCLR(torch.nn.Identity(), 4, loss="infonce")

@@ -55,7 +55,6 @@ def test_its_own_classifier_scores() -> None:
 
 def test_labels_are_needed() -> None:
     objective = small_objective("supervised")
-    assert objective.uses_labels
     with pytest.raises(ValueError, match="needs labels"):
         objective(small_batch(labels=False))
     with pytest.raises(InputError, match="needs labels"):

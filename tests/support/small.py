@@ -11,7 +11,7 @@ from torch import nn
 
 from relatum import backbones, objectives
 from relatum.config.methods import METHODS
-from relatum.objectives import EpochContext, Objective
+from relatum.objectives import Context, EpochContext, Objective
 from relatum.objectives.batch import Batch
 
 CLASSES, IMAGES = 3, 24
@@ -50,7 +50,7 @@ def small_objective(
     with backbones.seeded(1, 1):
         backbone = backbones.build("conv4", seed=1)
         made = objectives.build(
-            method, backbone, 64, row.options(**options), num_classes=CLASSES, num_images=IMAGES, kernels="torch"
+            method, backbone, 64, row.options(**options), Context(IMAGES, CLASSES, side=32, kernels="torch")
         )
     made.to(dtype)
     if clustered:

@@ -89,7 +89,7 @@ class Machine:
     threads: int | None = setting(None, "CPU threads", ge=1)
     precision: str = setting("32", "numeric precision", choices=("32", "bf16-mixed", "16-mixed"))
     compile: str = setting("auto", "compile the backbone", choices=("auto", "on", "off"))
-    kernels: str = setting("auto", "implementation of views and pairs", choices=("auto", "numba", "torch", "reference"))
+    kernels: str = setting("auto", "implementation of views and pairs", choices=registry.KERNELS)
     prefetch: str = setting("auto", "prepare views in a background thread", choices=("auto", "on", "off"))
 
 

@@ -38,21 +38,30 @@ def choices(cls: type, name: str) -> tuple[str, ...]:
     return tuple(allowed or ())
 
 
-def build(cls: type[T], values: Mapping[str, Any], where: str) -> T:
+def check(settings: T) -> T:
+    """The same settings with every value checked, for those made in code rather than read from a recipe."""
+    return build(type(settings), vars(settings))
+
+
+def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Make `cls` from a table of values, checking every one.
 
     Args:
         cls: a dataclass whose fields were made by `setting`.
         values: keys and values as TOML gives them; text is converted to the field's type.
         where: the table's name, for messages (`train` in `train.lr`).
+
+    Raises:
+        InputError: a key is unknown (the message names the nearest one), or a value has the wrong type or range.
     """
     fields = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     hints = typing.get_type_hints(cls)
+    prefix = f"{where}." if where else ""
     checked = {}
     for name, value in values.items():
         if name not in fields:
-            raise unknown("key", f"{where}.{name}", [f"{where}.{f}" for f in fields])
-        checked[name] = _check(f"{where}.{name}", value, hints[name], fields[name].metadata)
+            raise unknown("key", f"{prefix}{name}", [f"{prefix}{f}" for f in fields])
+        checked[name] = _check(f"{prefix}{name}", value, hints[name], fields[name].metadata)
     return cls(**checked)
 
 

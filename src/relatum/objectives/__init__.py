@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 from torch import nn
 
 from relatum import registry
 from relatum.config.methods import METHODS
-from relatum.objectives.base import EpochContext, Objective
+from relatum.objectives.base import Context, EpochContext, Objective
 
-__all__ = ["EpochContext", "Objective", "build"]
+__all__ = ["Context", "EpochContext", "Objective", "build"]
 
 
-def build(method: str, backbone: nn.Module, num_features: int, options: Any, **context: Any) -> Objective:
-    """An objective by its name; `options` is the dataclass of its row, `context` what the engine knows (classes, …)."""
-    row = registry.find(METHODS, "method", method)
-    objective: Objective = registry.resolve(row.target)(backbone, num_features, **asdict(options), **context)
-    return objective
+def build(method: str, backbone: nn.Module, num_features: int, options: Any, context: Context) -> Objective:
+    """Build an objective by the name of its method.
+
+    Args:
+        method: a name in `METHODS`.
+        backbone: maps (N, C, H, W) to (N, d).
+        num_features: d.
+        options: an instance of the method's options class.
+        context: what is known about the run; the method receives the fields that it names in `needs`.
+    """
+    kind: type[Objective] = registry.resolve(registry.find(METHODS, "method", method).target)
+    needed = {name: getattr(context, name) for name in kind.needs}
+    return kind(backbone, num_features, **vars(options), **needed)

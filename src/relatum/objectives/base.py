@@ -39,21 +39,40 @@ class EpochContext:
     say: Callable[[str], None] = lambda text: None
 
 
+@dataclass(frozen=True)
+class Context:
+    """What is known about a run when its objective is built. A method asks for parts of it in `Objective.needs`.
+
+    Attributes:
+        num_images: number of training images.
+        num_classes: number of classes; 0 without labels.
+        side: side of a view in pixels.
+        kernels: implementation of the pairs: auto, numba, torch or reference.
+    """
+
+    num_images: int
+    num_classes: int
+    side: int
+    kernels: str = "auto"
+
+
 class Objective(nn.Module):
     """Base class of all methods.
 
-    Subclasses are built as `cls(backbone, num_features, num_classes=..., num_images=..., **options)`, where the options
-    are those of the method's row in `registry.METHODS`; what a method does not need is swallowed by `**unused`.
+    `objectives.build` calls `cls(backbone, num_features, **options, **needed)`, where the options are those of the
+    method's row in `relatum.config.methods`, and `needed` are the fields of `Context` that the class names in `needs`.
     """
 
     backbone: nn.Module
-    uses_labels = False
-    """Whether batches carry labels; where it is False the engine hands over none."""
+
+    needs: tuple[str, ...] = ()
+    """The fields of `Context` that the constructor takes as keywords."""
+
     min_images: int = 1
-    """The fewest images a mini-batch may hold; the engine drops a last one that is shorter."""
+    """The minimum number of images in a mini-batch; the training loop drops a last one that is shorter."""
 
     min_views: int = 1
-    """The fewest views per image that the method can work with."""
+    """The minimum number of views per image."""
 
     def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -16,6 +15,8 @@ from torch.nn import functional as F
 
 from relatum import rng
 from relatum.backbones import seeded
+from relatum.config.methods import DeepClusterOptions
+from relatum.config.settings import check
 from relatum.errors import InputError
 from relatum.features import clustering
 from relatum.objectives.base import EpochContext, Metrics, Objective, accuracy, mlp_head, single
@@ -39,6 +40,7 @@ class DeepCluster(Objective):
         class_weights: weigh each cluster by 1 − its share of the images (the authors' code).
     """
 
+    needs = ("num_images", "num_classes")
     min_images = 2  # the head's batch-norm needs two rows
     pseudo_labels: Tensor
     cluster_weights: Tensor
@@ -49,21 +51,19 @@ class DeepCluster(Objective):
         num_features: int,
         *,
         num_images: int,
-        num_classes: int | None = None,
-        clusters: int | None = None,
-        hidden: int = 256,
-        reset: str = "head",
-        class_weights: bool = False,
-        **unused: Any,
+        num_classes: int = 0,
+        clusters: int | None = DeepClusterOptions.clusters,
+        hidden: int = DeepClusterOptions.hidden,
+        reset: str = DeepClusterOptions.reset,
+        class_weights: bool = DeepClusterOptions.class_weights,
     ) -> None:
         super().__init__(backbone, num_features)
-        if reset not in ("head", "last"):
-            raise ValueError(f"reset must be 'head' or 'last', not {reset!r}")
-        if clusters is not None and clusters > num_images:
-            raise InputError(f"objective.clusters = {clusters} is more than there are images ({num_images}).")
-        self.clusters = clusters or min(10 * num_classes if num_classes else 100, num_images)
-        self.hidden, self.reset, self.class_weights = hidden, reset, class_weights
-        self.head = mlp_head(num_features, hidden, self.clusters)
+        options = check(DeepClusterOptions(clusters=clusters, hidden=hidden, reset=reset, class_weights=class_weights))
+        if options.clusters is not None and options.clusters > num_images:
+            raise InputError(f"objective.clusters = {options.clusters} is more than the {num_images} images.")
+        self.clusters = options.clusters or min(10 * num_classes if num_classes else 100, num_images)
+        self.hidden, self.reset, self.class_weights = options.hidden, options.reset, options.class_weights
+        self.head = mlp_head(num_features, self.hidden, self.clusters)
         self.register_buffer("pseudo_labels", torch.full((num_images,), -1))
         self.register_buffer("cluster_weights", torch.ones(self.clusters))
 

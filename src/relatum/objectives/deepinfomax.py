@@ -18,6 +18,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from relatum import rng
+from relatum.config.methods import DeepInfoMaxOptions
+from relatum.config.settings import check
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, single
 from relatum.objectives.batch import Batch
@@ -48,6 +50,7 @@ class DeepInfoMax(Objective):
         side: of the views, in pixels.
     """
 
+    needs = ("side",)
     min_images = 2  # the negatives are the maps of other images
 
     def __init__(
@@ -55,17 +58,20 @@ class DeepInfoMax(Objective):
         backbone: nn.Module,
         num_features: int,
         *,
-        beta: float = 1.0,
-        gamma: float = 0.1,
-        adversarial: bool = True,
-        hidden: int = 256,
-        locations: int | None = None,
+        beta: float = DeepInfoMaxOptions.beta,
+        gamma: float = DeepInfoMaxOptions.gamma,
+        adversarial: bool = DeepInfoMaxOptions.adversarial,
+        hidden: int = DeepInfoMaxOptions.hidden,
+        locations: int | None = DeepInfoMaxOptions.locations,
         side: int = 32,
-        **unused: Any,
     ) -> None:
         super().__init__(backbone, num_features)
-        self.beta, self.gamma, self.adversarial, self.locations = beta, gamma, adversarial, locations
-        self.local = LocalDiscriminator(_map_channels(backbone, num_features, side), num_features, hidden)
+        options = check(
+            DeepInfoMaxOptions(beta=beta, gamma=gamma, adversarial=adversarial, hidden=hidden, locations=locations)
+        )
+        self.beta, self.gamma = options.beta, options.gamma
+        self.adversarial, self.locations = options.adversarial, options.locations
+        self.local = LocalDiscriminator(_map_channels(backbone, num_features, side), num_features, options.hidden)
         self.prior = nn.Sequential(
             nn.Linear(num_features, 512), nn.ReLU(), nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 1)
         )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from relatum.objectives.base import Metrics, Objective
@@ -17,7 +15,7 @@ class RandomWeights(Objective):
     of ResNet-56 depends on that.
     """
 
-    def __init__(self, backbone: nn.Module, num_features: int, **unused: Any) -> None:
+    def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__(backbone, num_features)
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
 
 from relatum import relation, rng
 from relatum.config import Recipe
+from relatum.config.methods import RelationalOptions
+from relatum.config.settings import check
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective
 from relatum.objectives.batch import Batch
@@ -33,6 +33,7 @@ class RelationalReasoning(Objective):
         >>> loss, metrics = objective(views)  # views: (K, M, C, H, W)
     """
 
+    needs = ("kernels",)
     min_views = 2  # pairs are made across views
     min_images = 2  # a single image has no negatives
 
@@ -41,24 +42,33 @@ class RelationalReasoning(Objective):
         backbone: nn.Module,
         num_features: int,
         *,
-        aggregation: str = "cat",
-        head: str = "relation",
-        negatives: str = "roll",
-        gamma: float = 2.0,
-        focal: bool = True,
-        hidden: int = 256,
-        avoid_collisions: bool = False,
+        aggregation: str = RelationalOptions.aggregation,
+        head: str = RelationalOptions.head,
+        negatives: str = RelationalOptions.negatives,
+        gamma: float = RelationalOptions.gamma,
+        focal: bool = RelationalOptions.focal,
+        hidden: int = RelationalOptions.hidden,
+        avoid_collisions: bool = RelationalOptions.avoid_collisions,
         kernels: str = "auto",
-        **unused: Any,
     ) -> None:
         super().__init__(backbone, num_features)
-        if negatives not in ("roll", "random"):
-            raise ValueError(f"negatives must be 'roll' or 'random', not {negatives!r}")
-        self.relation = relation.make_head(head, num_features, hidden=hidden, aggregation=aggregation)
-        self.negatives = negatives
-        self.gamma, self.focal = gamma, focal
-        self.avoid_collisions = avoid_collisions
-        self.uses_labels = avoid_collisions  # the visible ones, -1 elsewhere; otherwise none ever reaches the loss
+        options = check(
+            RelationalOptions(
+                aggregation=aggregation,
+                head=head,
+                negatives=negatives,
+                gamma=gamma,
+                focal=focal,
+                hidden=hidden,
+                avoid_collisions=avoid_collisions,
+            )
+        )
+        self.relation = relation.make_head(
+            options.head, num_features, hidden=options.hidden, aggregation=options.aggregation
+        )
+        self.negatives = options.negatives
+        self.gamma, self.focal = options.gamma, options.focal
+        self.avoid_collisions = options.avoid_collisions
         self.kernels = "auto" if kernels == "numba" else kernels  # `max` and the ablations have no numba kernel
 
     @classmethod

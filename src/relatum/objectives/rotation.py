@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -26,7 +24,7 @@ class RotationNet(Objective):
         num_features: d.
     """
 
-    def __init__(self, backbone: nn.Module, num_features: int, **unused: Any) -> None:
+    def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__(backbone, num_features)
         self.classifier = nn.Linear(num_features, 4)
 

@@ -5,12 +5,12 @@ Shape letters: K views, M images, P size of the projection. Row k·M + m is view
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from relatum.config.methods import SimCLROptions
+from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, mlp_head, single
 from relatum.objectives.batch import Batch
 
@@ -39,17 +39,15 @@ class SimCLR(Objective):
         backbone: nn.Module,
         num_features: int,
         *,
-        temperature: float = 0.5,
-        loss: str = "nt-xent",
-        hidden: int = 256,
-        projection: int = 64,
-        **unused: Any,
+        temperature: float = SimCLROptions.temperature,
+        loss: str = SimCLROptions.loss,
+        hidden: int = SimCLROptions.hidden,
+        projection: int = SimCLROptions.projection,
     ) -> None:
         super().__init__(backbone, num_features)
-        if loss not in ("nt-xent", "log-mean"):
-            raise ValueError(f"loss must be 'nt-xent' or 'log-mean', not {loss!r}")
-        self.temperature, self.loss = temperature, loss
-        self.head = mlp_head(num_features, hidden, projection)
+        options = check(SimCLROptions(temperature=temperature, loss=loss, hidden=hidden, projection=projection))
+        self.temperature, self.loss = options.temperature, options.loss
+        self.head = mlp_head(num_features, options.hidden, options.projection)
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The contrastive loss, and the share of views whose nearest neighbour is another view of their image."""

@@ -1,8 +1,6 @@
-"""Supervised training: the paper's upper bound. The only rival that sees labels."""
+"""Supervised training: the paper's upper bound. The only method whose loss always needs labels."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,12 +22,10 @@ class Supervised(Objective):
         num_classes: how many classes there are.
     """
 
-    uses_labels = True
+    needs = ("num_classes",)
     min_images = 2  # batch-norm over a single view of a single image has no variance on a 1×1 map
 
-    def __init__(
-        self, backbone: nn.Module, num_features: int, *, num_classes: int | None = None, **unused: Any
-    ) -> None:
+    def __init__(self, backbone: nn.Module, num_features: int, *, num_classes: int) -> None:
         super().__init__(backbone, num_features)
         if not num_classes:
             raise InputError("method 'supervised' needs labels, and this data has none.")

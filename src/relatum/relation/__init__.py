@@ -13,8 +13,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from relatum.config.methods import RelationalOptions
 from relatum.errors import unknown
 from relatum.kernels import numba_available
+from relatum.registry import KERNELS
 from relatum.relation.chunked import ChunkedBackend
 from relatum.relation.fused import fused_loss
 from relatum.relation.heads import DotHead, EncoderHead, make_head, pair_products
@@ -38,8 +40,6 @@ __all__ = [
     "score",
 ]
 
-BACKENDS = ("auto", "numba", "torch", "reference")
-
 
 class PairResult(NamedTuple):
     """The loss, with its gradient, and detached scalars on the features' device (no host sync).
@@ -58,8 +58,8 @@ def pair_loss(
     features: Tensor,
     pairs: Pairs,
     *,
-    gamma: float = 2.0,
-    focal: bool = True,
+    gamma: float = RelationalOptions.gamma,
+    focal: bool = RelationalOptions.focal,
     backend: str = "auto",
     reduce: Callable[[Tensor], Tensor] | None = None,
 ) -> PairResult:
@@ -93,8 +93,8 @@ def pair_loss(
 
 def choose_backend(head: nn.Module, features: Tensor, backend: str = "auto") -> str:
     """The backend for this head and these features, with `auto` resolved: `numba`, `torch` or `reference`."""
-    if backend not in BACKENDS:
-        raise unknown("backend", backend, BACKENDS)
+    if backend not in KERNELS:
+        raise unknown("backend", backend, KERNELS)
     if backend in ("torch", "reference"):
         return backend
     if not isinstance(head, RelationHead):

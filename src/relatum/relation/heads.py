@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from relatum.config.methods import RelationalOptions, SimCLROptions
+from relatum.config.settings import choices
 from relatum.errors import unknown
 from relatum.relation.chunked import CHUNK, add_rows
 from relatum.relation.pairs import Pairs
 from relatum.relation.reference import RelationHead
 
-HEADS = ("relation", "dot", "encoder")
+HEADS = choices(RelationalOptions, "head")
 
 
 class DotHead(nn.Module):
@@ -43,7 +45,9 @@ class EncoderHead(DotHead):
         projection: size of the encoding.
     """
 
-    def __init__(self, num_features: int, hidden: int = 256, projection: int = 64) -> None:
+    def __init__(
+        self, num_features: int, hidden: int = RelationalOptions.hidden, projection: int = SimCLROptions.projection
+    ) -> None:
         super().__init__()
         self.linear1 = nn.Linear(num_features, hidden)
         self.bn1 = nn.BatchNorm1d(hidden)
@@ -55,7 +59,12 @@ class EncoderHead(DotHead):
         return self.linear2(F.leaky_relu(self.bn1(self.linear1(rows)), RelationHead.slope))  # type: ignore[no-any-return]
 
 
-def make_head(name: str, num_features: int, hidden: int = 256, aggregation: str = "cat") -> nn.Module:
+def make_head(
+    name: str,
+    num_features: int,
+    hidden: int = RelationalOptions.hidden,
+    aggregation: str = RelationalOptions.aggregation,
+) -> nn.Module:
     """A head by its name in a recipe: `relation`, `dot` or `encoder`."""
     if name == "relation":
         return RelationHead(num_features, hidden, aggregation)

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from relatum.config.methods import RelationalOptions
+from relatum.config.settings import check, choices
 from relatum.errors import unknown
 from relatum.relation.pairs import Pairs
-
-AGGREGATIONS = ("cat", "sum", "mean", "max")
 
 
 def aggregate(left: Tensor, right: Tensor, aggregation: str) -> Tensor:
@@ -28,7 +28,7 @@ def aggregate(left: Tensor, right: Tensor, aggregation: str) -> Tensor:
         return (left + right) * 0.5
     if aggregation == "max":
         return torch.maximum(left, right)
-    raise unknown("aggregation", aggregation, AGGREGATIONS)
+    raise unknown("aggregation", aggregation, choices(RelationalOptions, "aggregation"))
 
 
 class RelationHead(nn.Module):
@@ -42,10 +42,14 @@ class RelationHead(nn.Module):
 
     slope = 0.01
 
-    def __init__(self, num_features: int, hidden: int = 256, aggregation: str = "cat") -> None:
+    def __init__(
+        self,
+        num_features: int,
+        hidden: int = RelationalOptions.hidden,
+        aggregation: str = RelationalOptions.aggregation,
+    ) -> None:
         super().__init__()
-        if aggregation not in AGGREGATIONS:
-            raise unknown("aggregation", aggregation, AGGREGATIONS)
+        check(RelationalOptions(hidden=hidden, aggregation=aggregation))
         self.aggregation = aggregation
         self.linear1 = nn.Linear(num_features * (2 if aggregation == "cat" else 1), hidden)
         self.bn1 = nn.BatchNorm1d(hidden)
@@ -60,7 +64,9 @@ class RelationHead(nn.Module):
             return self.linear2(hidden).squeeze(1)  # type: ignore[no-any-return]
 
 
-def focal_bce(logits: Tensor, targets: Tensor, gamma: float = 2.0, focal: bool = True) -> Tensor:
+def focal_bce(
+    logits: Tensor, targets: Tensor, gamma: float = RelationalOptions.gamma, focal: bool = RelationalOptions.focal
+) -> Tensor:
     """(P,) cross-entropy of each pair times w = ½(1 - p_t)^γ; the gradient flows through the weight too.
 
     With the margin m = logit for positives and -logit for negatives, cross-entropy is -log σ(m) and 1 - p_t = σ(-m).
@@ -80,7 +86,11 @@ def focal_bce(logits: Tensor, targets: Tensor, gamma: float = 2.0, focal: bool =
 
 
 def relation_loss(
-    features: Tensor, pairs: Pairs, head: nn.Module, gamma: float = 2.0, focal: bool = True
+    features: Tensor,
+    pairs: Pairs,
+    head: nn.Module,
+    gamma: float = RelationalOptions.gamma,
+    focal: bool = RelationalOptions.focal,
 ) -> tuple[Tensor, Tensor]:
     """Mean loss over all pairs, and the (P,) logits.
 

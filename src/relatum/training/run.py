@@ -15,10 +15,11 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from relatum import backbones, config, data, evaluation, features, objectives
+from relatum.config.methods import METHODS
 from relatum.data import ImageSet
 from relatum.errors import InputError, Interrupted
 from relatum.evaluation.knn import knn_accuracy
-from relatum.objectives import Objective
+from relatum.objectives import Context, Objective
 from relatum.runs import checkpoint, names, provenance
 from relatum.runs.folder import RunFolder
 from relatum.runs.weights import load_state, read_backbone, weights_metadata
@@ -119,10 +120,12 @@ def make_objective(prepared: Prepared, own: nn.Module | None = None, *, init: bo
             backbone,
             backbones.feature_size(backbone, recipe.data.side or images.side),
             recipe.objective,
-            num_classes=images.num_classes,
-            num_images=len(images),
-            kernels=recipe.run.kernels,
-            side=recipe.data.side or images.side,
+            Context(
+                num_images=len(images),
+                num_classes=images.num_classes,
+                side=recipe.data.side or images.side,
+                kernels=recipe.run.kernels,
+            ),
         )
     return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -154,7 +157,7 @@ def make_batches(prepared: Prepared, objective: Objective, fabric: Fabric) -> Ba
         prepared.images,
         prepared.recipe,
         labels=prepared.labels,
-        uses_labels=objective.uses_labels,
+        uses_labels=METHODS[recipe.method].loss_uses_labels(recipe.objective),
         min_images=objective.min_images,
         rank=fabric.global_rank,
         world=fabric.world_size,

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from relatum.errors import unknown
 from relatum.kernels import numba_available
+from relatum.registry import KERNELS
 from relatum.views.params import ViewParams, sample
 from relatum.views.policies import POLICIES, Policy
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BACKENDS", "POLICIES", "Policy", "ViewParams", "backend_for", "make_views", "sample"]
 
-BACKENDS = ("auto", "numba", "torch", "reference")
+BACKENDS = KERNELS
 
 
 def backend_for(device: str = "cpu") -> str:
