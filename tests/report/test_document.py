@@ -1,7 +1,9 @@
-"""The page as a document: well-formed, self-contained, escaped, and clear about what there is not."""
+"""The page as a document: well-formed, self-contained, escaped, and explicit about what is missing."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 import sys
@@ -84,6 +86,7 @@ def test_a_full_run_has_every_section(full: Path, tmp_path: Path) -> None:
     assert ids == list(SECTIONS)
     assert [a["href"] for a in page.all("a") if a.get("href", "#main") != "#main"] == [f"#{name}" for name in SECTIONS]
     assert "61.03" in page.text
+    assert 'method = "relational"\npreset = "paper"' in page.text  # the recipe keeps its lines
     assert "Relational reasoning with Conv-4 on CIFAR-10, 32 views of each image, 200 epochs" in page.text
     assert len(page.data["maps"]) == 1
     assert len(page.data["charts"]) == 3  # loss, accuracy on pairs, speed
@@ -93,7 +96,7 @@ def test_a_full_run_has_every_section(full: Path, tmp_path: Path) -> None:
     assert page.data["maps"][0]["superNames"] == ["animals", "vehicles"]
 
 
-def test_nothing_is_loaded_from_anywhere(full: Path, tmp_path: Path) -> None:
+def test_nothing_is_loaded_and_the_policy_allows_only_this_script(full: Path, tmp_path: Path) -> None:
     text, page = page_of([full], tmp_path / "report.html")
     assert not re.search(r"https?:", text)
     assert "@import" not in text
@@ -104,7 +107,8 @@ def test_nothing_is_loaded_from_anywhere(full: Path, tmp_path: Path) -> None:
     assert all(re.match(r"data:image/(webp|jpeg|png);base64,|data:,$|#", str(source)) for source in sources)
     policy = next(a["content"] for a in page.all("meta") if a.get("http-equiv") == "Content-Security-Policy")
     assert str(policy).startswith("default-src 'none'; img-src data:;")
-    assert "script-src 'sha256-" in str(policy)
+    digest = base64.b64encode(hashlib.sha256(page.scripts[1].encode()).digest()).decode()
+    assert str(policy).endswith(f"script-src 'sha256-{digest}'")
 
 
 def test_the_same_folder_gives_the_same_bytes(full: Path, tmp_path: Path) -> None:
@@ -305,7 +309,7 @@ def test_paper_and_measured_references(make_run: MakeRun, tmp_path: Path) -> Non
     assert "Random weights" in page.text
 
 
-def test_the_paper_of_the_package(make_run: MakeRun, tmp_path: Path) -> None:
+def test_paper_values_come_from_the_tables(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(backbone="resnet32").recipe(epochs=10, views=8).info().evaluation("linear", accuracy=50.0)
     _, page = page_of([run.folder], tmp_path / "report.html")
     assert "Relational reasoning in the paper, 200 epochs, K = 32" in page.text
@@ -318,7 +322,7 @@ def test_missing_references_are_reported(make_run: MakeRun, tmp_path: Path) -> N
     assert "No result for supervised training or random weights to compare with" in page.text
 
 
-def test_random_weights_and_other_methods_are_not_blamed(make_run: MakeRun, tmp_path: Path) -> None:
+def test_sections_that_do_not_apply_to_a_method_give_the_reason(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run(method="random").recipe(epochs=0, views=1).info()
     _, page = page_of([run.folder], tmp_path / "report.html")
     assert "random weights are not trained" in page.text
@@ -326,7 +330,7 @@ def test_random_weights_and_other_methods_are_not_blamed(make_run: MakeRun, tmp_
     assert "only relational reasoning has a relation head" in page.text
 
 
-def test_many_classes_are_drawn_and_the_worst_named(make_run: MakeRun, tmp_path: Path) -> None:
+def test_many_classes_are_an_image_and_a_table_of_the_largest_errors(make_run: MakeRun, tmp_path: Path) -> None:
     classes = [f"class-{i}" for i in range(40)]
     run = make_run(dataset="cifar100").recipe().info(classes=classes).matrices(40, classes)
     text, page = page_of([run.folder], tmp_path / "report.html")

@@ -76,7 +76,7 @@ def comparison(page: Page, key: Key, entries: Entries) -> Panel:
     classes = _classes(entries)
     if classes and protocol != "retrieval":
         bars.append(Bar("Chance", 100.0 / classes, "reference", f"{count(classes)} classes"))
-    shown = {run.method for run, _ in entries} | {method for method, found in baselines.items() if found}
+    shown = {run.method for run, _ in entries} | {method for method, bars in baselines.items() if bars}
     return {
         "protocol": title(PROTOCOLS, protocol),
         "dataset": title(DATASETS, dataset),

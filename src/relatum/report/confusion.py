@@ -25,11 +25,11 @@ def confusion(page: Page) -> Section:
     reasons: list[Reason] = []
     for run in page.runs:
         retrievals = [e for e in run.evaluations if e["protocol"] == "retrieval"]
-        own = [panel for panel in (_panel(page, run, e) for e in retrievals) if panel["matrices"]]
-        panels += own
-        if not own and (run.unlabelled or retrievals):
+        of_run = [panel for panel in (_panel(page, run, e) for e in retrievals) if panel["matrices"]]
+        panels += of_run
+        if not of_run and (run.unlabelled or retrievals):
             reasons.append((run, "No confusion matrix: without labels there are no classes to count."))
-        elif not own:
+        elif not of_run:
             text = "No confusion matrix yet. Run `relatum evaluate retrieval RUN --data DATA` on labelled images."
             reasons.append((run, text))
     lead = "Of the images retrieved for queries of each class (rows), the percentage in each class (columns)."
