@@ -1,8 +1,7 @@
-"""Folders of the cache that are complete or absent.
+"""Cache entries: folders that are either complete or absent.
 
-An entry is built in a temporary folder beside its place and renamed into it in one step: a process that is killed
-leaves nothing that would be taken for an entry, and of two processes that build the same one, the second uses the
-first one's.
+An entry is built in a temporary folder and then renamed, so a killed process never leaves a partial entry. If two
+processes build the same entry, the second uses the first one's.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from pathlib import Path
 from relatum.data.paths import cache_dir
 from relatum.errors import RelatumError
 
-_STALE_SECONDS = 24 * 3600  # a build that is a day old was killed
+_STALE_SECONDS = 24 * 3600  # an older temporary folder belongs to a process that was killed
 
 
 def entry(
     kind: str, name: str, build: Callable[[Path], None], *, valid: Callable[[Path], bool], replaces: str = ""
 ) -> Path:
-    """The cache's folder `kind/name`, built where it is missing or not valid.
+    """The cache folder `kind/name`, built if it is missing or invalid.
 
     Args:
-        kind: a folder of entries, such as `folders`.
-        name: the entry's name, which says everything that its content depends on.
-        build: fills a new, empty folder.
-        valid: whether an entry can be used (a full disk or a careless hand may have damaged it).
-        replaces: entries of `kind` whose names begin so are outdated once this one is there.
+        kind: the parent folder of the entry, such as `folders`.
+        name: the entry's name; it must identify everything that the content depends on.
+        build: writes the content into an empty folder.
+        valid: returns whether an existing entry is usable, or was damaged.
+        replaces: a prefix; other entries of `kind` whose names start with it are removed after the build.
     """
     place = cache_dir() / kind / name
     if place.is_dir():
@@ -40,7 +39,7 @@ def entry(
         shutil.rmtree(place, ignore_errors=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     _sweep(place.parent)
-    with _no_room(place.parent):
+    with _write_errors(place.parent):
         work = Path(tempfile.mkdtemp(prefix=".building-", dir=place.parent))
         try:
             build(work)
@@ -49,7 +48,7 @@ def entry(
             except OSError:
                 if not place.is_dir():
                     raise
-                # another process was first, with the same content
+                # another process has built the same entry
         finally:
             shutil.rmtree(work, ignore_errors=True)
     if replaces:
@@ -69,18 +68,18 @@ def _sweep(folder: Path) -> None:
 
 
 @contextmanager
-def _no_room(folder: Path) -> Iterator[None]:
+def _write_errors(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = error.strerror or str(error)
+        reason = error.strerror or str(error)
         raise RelatumError(
-            f"the cache in {folder} could not be written: {why}.\nSet RELATUM_CACHE to a folder with room."
+            f"the cache in {folder} could not be written: {reason}.\nSet RELATUM_CACHE to a folder with room."
         ) from error
 
 
 def sync(path: Path) -> None:
-    """Have the system write a file out, so that a power cut after the rename cannot leave it hollow."""
+    """Flush a file to disk, so that a power failure after the rename cannot leave it empty."""
     descriptor = os.open(path, os.O_RDWR)
     try:
         os.fsync(descriptor)

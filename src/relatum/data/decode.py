@@ -1,9 +1,8 @@
-"""One file to one square RGB picture, whatever Pillow can read.
+"""Decodes an image file to a square RGB array, in any format that Pillow reads.
 
-The largest central square of a picture is reduced to `side` pixels with antialiasing (JPEGs by their own decoder
-first), so the shorter side becomes `side` and the ends of the longer one are cut off. A picture that already has that
-size keeps its pixels. EXIF orientation is applied, transparent parts show white, 16-bit values are scaled and not
-clipped, and of an animation the first frame is taken.
+The largest central square is resized to `side` pixels with antialiasing (JPEG files are first reduced by their
+decoder). An image that already has that size keeps its pixels. EXIF orientation is applied, transparency becomes white,
+16-bit values are scaled, and only the first frame of an animation is used.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-# Formats that Pillow names but does not decode by itself: EPS starts Ghostscript, WMF needs Windows, the rest are
-# stubs for plug-ins. None of them may be opened here: reading a picture never starts another program.
+# Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
+# plug-ins. They are not opened: reading an image must never start another program.
 _NOT_READ = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG"}
 Source = Path | BytesIO  # a file, or its bytes
 _WHITE = (255, 255, 255)
@@ -27,33 +26,33 @@ _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  
 
 @lru_cache(maxsize=1)
 def formats() -> tuple[str, ...]:
-    """The formats that are read."""
+    """The names of the supported formats."""
     Image.init()
     return tuple(sorted(set(Image.OPEN) - _NOT_READ))
 
 
 @lru_cache(maxsize=1)
 def extensions() -> frozenset[str]:
-    """The file name endings of those formats, in lower case with their dot: what counts as an image file."""
-    read = {*formats(), "MPO"}  # a JPEG of several pictures, opened as a JPEG
+    """The file extensions of the supported formats, in lower case with a dot."""
+    read = {*formats(), "MPO"}  # a JPEG file with several images, opened as JPEG
     return frozenset(ending for ending, name in Image.registered_extensions().items() if name in read)
 
 
 def image_size(source: Source) -> tuple[int, int] | None:
-    """Width and height from a file's header, or None where it cannot be read."""
+    """Width and height from a file's header, or None if it cannot be read."""
     try:
         _check(source)
         with Image.open(source, formats=formats()) as image:
             return image.size
-    except Exception:  # decode() will say why
+    except Exception:  # decode() reports the reason
         return None
 
 
 def decode(source: Source, side: int) -> NDArray[np.uint8]:
-    """The picture in a file as (side, side, 3) uint8; raises whatever Pillow raises on a file that it cannot read."""
+    """The image in a file as (side, side, 3) uint8; raises Pillow's exception if the file cannot be read."""
     _check(source)
     with Image.open(source, formats=formats()) as image:
-        image.draft(None, (2 * side, 2 * side))  # twice the side: the rest is reduced with antialiasing
+        image.draft(None, (2 * side, 2 * side))  # twice the side; the final resize is antialiased
         small = _square(_plain(image), side)
         return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
 
@@ -61,7 +60,7 @@ def decode(source: Source, side: int) -> NDArray[np.uint8]:
 def _check(source: Source) -> None:
     if isinstance(source, Path):
         status = source.stat()
-        if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+        if not stat.S_ISREG(status.st_mode):  # opening a pipe would block
             raise IsADirectoryError if stat.S_ISDIR(status.st_mode) else OSError("not a regular file")
         size = status.st_size
     else:
@@ -71,7 +70,7 @@ def _check(source: Source) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Why a file could not be read, in a few words."""
+    """A short reason why a file could not be read."""
     if isinstance(error, IsADirectoryError):
         return "is a directory"
     if isinstance(error, FileNotFoundError):
@@ -89,7 +88,7 @@ def reason(error: BaseException) -> str:
 
 
 def _plain(image: Image.Image) -> Image.Image:
-    """The picture in a mode that can be resized without loss: L, RGB, RGBA, CMYK or the like."""
+    """The image in a mode that can be resized: L, RGB, RGBA, CMYK or similar."""
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_to_bytes(np.asarray(image), image.format))
     if image.mode in ("P", "PA", "RGBa", "La", "LA") or image.has_transparency_data:
@@ -103,10 +102,10 @@ def _plain(image: Image.Image) -> Image.Image:
 
 
 def _to_bytes(values: NDArray[np.generic], format: str | None) -> NDArray[np.uint8]:
-    """Numbers of more than 8 bits as bytes.
+    """Values of more than 8 bits as bytes.
 
-    16-bit pictures are divided by 257, so that 65535 becomes 255. Wider numbers have no agreed white: values that fit
-    in [0, 1] (floats), [0, 255] or [0, 65535] are taken to be of that range, others are stretched.
+    16-bit images are divided by 257, so that 65535 becomes 255. Wider types have no standard range: values within
+    [0, 1] (floats), [0, 255] or [0, 65535] are scaled from that range, others from their minimum and maximum.
     """
     numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
     low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 0.0)
@@ -133,7 +132,7 @@ def _from_lab(image: Image.Image) -> Image.Image:
 
 
 def _square(image: Image.Image, side: int) -> Image.Image:
-    """The largest central square, reduced (or enlarged) to `side` pixels."""
+    """The largest central square, resized to `side` pixels."""
     width, height = image.size
     edge = min(width, height)
     left, top = (width - edge) / 2, (height - edge) / 2
@@ -142,10 +141,12 @@ def _square(image: Image.Image, side: int) -> Image.Image:
 
 
 def _upright(small: Image.Image, source: Image.Image) -> Image.Image:
-    """The small picture turned as its source's EXIF says (a square of the centre turns as the whole does)."""
+    """The resized image with the EXIF orientation of its source applied."""
     try:
-        turn = _TURNS.get(source.getexif().get(0x0112, 1))  # read after decoding: Pillow turns TIFFs by itself
-    except Exception:  # damaged EXIF is no reason to lose a picture
+        turn = _TURNS.get(
+            source.getexif().get(0x0112, 1)
+        )  # after decoding: Pillow rotates TIFF files itself
+    except Exception:  # ignore damaged EXIF data
         return small
     return small if turn is None else small.transpose(turn)
 

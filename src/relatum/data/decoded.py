@@ -1,7 +1,7 @@
-"""Many files to one memory-mapped array, once: decoded in parallel, streamed into the cache, found again by contents.
+"""Decodes image files into one memory-mapped array in the cache; later calls on the same files reuse it.
 
-An entry holds `images.npy` (N, side, side, 3) and `meta.json` (mean, std, and which files were skipped and why).
-Threads do the decoding, because Pillow releases the interpreter while it decodes and resizes.
+An entry contains `images.npy` (N, side, side, 3) and `meta.json` (mean, std, and the skipped files with reasons).
+Files are decoded in threads: Pillow releases the interpreter lock while it decodes and resizes.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from relatum.data.imageset import Skipped
 from relatum.system.cpus import available_cpus
 from relatum.system.progress import bar
 
-_VERSION = 1  # of the decoding: raise it when the same file gives other pixels
+_VERSION = 1  # increase when the same file gives different pixels
 _SLOW = 0.0005  # seconds per file from which threads help
 _PROBE = 4  # files that are timed first
 _CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
 
 Read = Callable[[str], Source]
-Stamp = tuple[int, int, int]  # what changes when a file does: size, time of its content, time of its record
+Stamp = tuple[int, int, int]  # size, mtime and ctime: they change when a file does
 
 
 @dataclass(frozen=True)
 class Decoded:
-    """Pictures in one array, and what became of the files.
+    """Decoded images in one array.
 
     Attributes:
         images: (N, side, side, 3) uint8, a read-only memory map.
-        kept: numbers of the files that were read, in order.
-        skipped: the others.
+        kept: indices of the files that were decoded, in order.
+        skipped: the files that could not be decoded.
         mean, std: per channel, of pixels scaled to [0, 1].
     """
 
@@ -58,14 +58,14 @@ class Decoded:
 def decode_files(
     root: Path, files: Sequence[str], side: int, stamps: Sequence[Stamp], read: Read | None = None
 ) -> Decoded:
-    """Decode files into the cache, or find them there.
+    """Decode files, or load the result of an earlier call from the cache.
 
     Args:
         root: the folder that `files` are relative to.
-        files: relative paths, in the order wanted.
-        side: of the square pictures.
-        stamps: of the files, from the scan that found them.
-        read: gives a file, or its bytes, by its relative path; the file under `root` by default.
+        files: relative paths, in order.
+        side: height and width of the decoded images in pixels.
+        stamps: size, mtime and ctime of each file.
+        read: returns the path or the bytes of a file; by default its path under `root`.
     """
     place = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:12]
     digest = hashlib.sha256()
@@ -122,14 +122,14 @@ def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -
 
 
 def _sum(rows: NDArray[Any]) -> NDArray[np.uint64]:
-    """The sum per channel, in integers: exact, in any order."""
+    """The sum per channel as integers, so the result does not depend on the order."""
     return rows.sum(0, dtype=np.uint64).reshape(-1, 3).sum(0, dtype=np.uint64)
 
 
 def moments(pixels: int, total: NDArray[np.float64], squares: NDArray[np.float64]) -> tuple[RGB, RGB]:
     """Mean and standard deviation per channel of pixels scaled to [0, 1], from sums over bytes.
 
-    The deviation is at least 1/255: a folder of one plain colour must not be divided by zero.
+    The standard deviation is at least 1/255, which avoids a division by zero for images of a single colour.
     """
     mean = total / max(pixels, 1) / 255
     std = np.sqrt(np.maximum(squares / max(pixels, 1) / 255**2 - mean**2, 1 / 255**2))
@@ -154,16 +154,16 @@ def _decode_chunk(
     for number, file in enumerate(files, first):
         try:
             images.append(decode(read(file), side))
-        except Exception as error:  # a broken file may raise anything at all inside Pillow
+        except Exception as error:  # Pillow may raise any exception for a damaged file
             failed.append((number, reason(error)))
     return np.stack(images) if images else np.empty((0, side, side, 3), np.uint8), failed
 
 
 def _chunks(read: Read, files: Sequence[str], side: int) -> Iterator[tuple[NDArray[np.uint8], list[tuple[int, str]]]]:
-    """Chunks of decoded files in order; a few are decoded ahead, so memory stays small whatever the folder."""
+    """Chunks of decoded files in order; only a few are decoded ahead, so memory use stays small."""
     ahead: deque[Future[Any]] = deque()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd files; what matters is listed as skipped
+        warnings.simplefilter("ignore")  # Pillow's warnings; unreadable files are listed as skipped
         began = time.perf_counter()
         yield _decode_chunk(read, files[:_PROBE], 0, side)
         workers = _workers((time.perf_counter() - began) / len(files[:_PROBE]))
@@ -180,10 +180,10 @@ def _chunks(read: Read, files: Sequence[str], side: int) -> Iterator[tuple[NDArr
 
 
 def _workers(seconds: float) -> int:
-    """Threads for files that take so long each.
+    """The number of threads for files that take this many seconds each.
 
     Two threads halve the time of photographs (60 of 6 megapixels: 0.47 s against 0.86 s), but on pictures of 64 x 64
-    they contend for the interpreter (3,000: 0.82 s against 0.48 s): one does those best.
+    they compete for the interpreter lock (3,000: 0.82 s against 0.48 s), so one thread is faster.
     """
     cores = available_cpus()
     return cores if seconds > _SLOW else 1

@@ -1,16 +1,16 @@
-"""A folder of the user's own images.
+"""Reads a folder of images.
 
-What counts: files whose names end as one of the formats that Pillow decodes, at any depth, links followed, each real
-folder once. Names that begin with a dot are left out (`.ipynb_checkpoints`, `._photo.jpg`), other files are ignored.
+Files: all files with an extension of a format that Pillow decodes, at any depth. Links are followed, each folder is
+read once. Names that start with a dot (`.ipynb_checkpoints`, `._photo.jpg`) and other files are ignored.
 
-Labels: where the readable images lie directly in two or more sub-folders and nowhere else, those are the classes,
-numbered in the order of their names. Otherwise the images are unlabelled.
+Labels: if all readable images are directly in two or more sub-folders, these are the classes, sorted by name.
+Otherwise the images are unlabelled.
 
-Splits: where the sub-folders that hold images are `train` and at least one of `test`, `val` and `unlabeled` and
-nothing else, each is a split of its own, to which the rule for labels applies in turn; side, mean and standard
-deviation are those of `train`, and so are the classes. Any other folder is all `train`.
+Splits: if the sub-folders with images are `train` and at least one of `test`, `val` and `unlabeled` and nothing else,
+each is a split, and the rule for labels applies to each; side, mean, standard deviation and classes are those of
+`train`. Any other folder is a `train` split as a whole.
 
-A tar file of images, or a folder of tar files and no images (`shards`), is read as the folder that was packed.
+A tar file of images, or a folder of tar files without images (`shards`), is read like the folder that was packed.
 """
 
 from __future__ import annotations
@@ -38,26 +38,26 @@ _SPLITS = {
     "validation": "val",
     "unlabeled": "unlabeled",
 }
-_SAMPLE = 256  # headers that are read to find the side
-_LEAST, _MOST, _STEP = 32, 96, 8  # of the side that is found by itself
+_SAMPLE = 256  # image headers that are read to choose the side
+_LEAST, _MOST, _STEP = 32, 96, 8  # range and step of the side that is chosen automatically
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The image files of a folder: relative paths in order, their stamps, and what could not even be listed."""
+    """The image files of a folder: sorted relative paths, their stamps, and folders that could not be read."""
 
     root: Path
     files: list[str]
     stamps: list[Stamp]
     skipped: list[Skipped]
-    source: Read | None = None  # where the files are not files: by relative path from the folder that was scanned
+    source: Read | None = None  # reads an image of a shard by its path in the packed folder
 
     def read(self, file: str) -> Source:
-        """A file, or its bytes."""
+        """The path of a file, or its bytes."""
         return self.root / file if self.source is None else self.source(file)
 
     def under(self, sub: str) -> Listing:
-        """The part in a sub-folder, relative to it."""
+        """The files of a sub-folder, relative to it."""
         head = sub + os.sep
         rows = [(f.removeprefix(head), s) for f, s in zip(self.files, self.stamps, strict=True) if f.startswith(head)]
         skipped = [Skipped(s.path.removeprefix(head), s.reason) for s in self.skipped if s.path.startswith(head)]
@@ -71,14 +71,16 @@ def scan(root: Path) -> Listing:
     if (packed := shards.find(root)) is not None:
         index = shards.Index(packed)
         return Listing(root, index.files, index.stamps, index.skipped, index.read)
-    found: dict[str, Stamp] = {}
+    stamps: dict[str, Stamp] = {}
     skipped: list[Skipped] = []
     _check(root)
     waiting: list[str] = [""]
     links: list[str] = []
     seen: set[tuple[int, int]] = set()
     while waiting or links:
-        folder = waiting.pop() if waiting else links.pop(0)  # links last: a folder is read under its own name
+        folder = (
+            waiting.pop() if waiting else links.pop(0)
+        )  # links last: a folder is listed by its real name
         try:
             status = (root / folder).stat()
             if (status.st_dev, status.st_ino) in seen:
@@ -96,9 +98,9 @@ def scan(root: Path) -> Listing:
             if _is_dir(e):
                 (links if e.is_symlink() else waiting).append(path)
             elif os.path.splitext(e.name)[1].lower() in extensions():  # noqa: PTH122
-                found[path] = _stamp(e)
-    files = sorted(found)
-    return Listing(root, files, [found[f] for f in files], sorted(skipped, key=lambda s: s.path))
+                stamps[path] = _stamp(e)
+    files = sorted(stamps)
+    return Listing(root, files, [stamps[f] for f in files], sorted(skipped, key=lambda s: s.path))
 
 
 def _check(root: Path) -> None:
@@ -118,13 +120,13 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 def _stamp(entry: os.DirEntry[str]) -> Stamp:
     try:
         status = entry.stat()
-    except OSError:  # a dangling link: decoding will say so
+    except OSError:  # a broken link; decoding reports it
         return 0, 0, 0
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageSet:
-    """Read a split of a folder of images; see the module's text for its rules."""
+    """Read a split of a folder of images, by the rules at the top of this module."""
     listing = scan(path)
     parts = splits(listing)
     if split not in parts:
@@ -161,7 +163,7 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
 
 
 def splits(listing: Listing) -> dict[str, Listing]:
-    """The splits of a folder: its own `train`, `test`, ... where it is arranged so, else all of it as `train`."""
+    """The splits of a folder: its sub-folders `train`, `test`, ... if it has them, else everything as `train`."""
     tops = {file.partition(os.sep)[0] if os.sep in file else "" for file in listing.files}
     names = {_SPLITS.get(top, "") for top in tops}
     if "train" in names and "" not in names and len(names) == len(tops) > 1:
@@ -188,7 +190,7 @@ def _side(part: Listing) -> int:
     """The median of the shorter sides of a sample, to the nearest multiple of 8 from 32 to 96."""
     step = max(1, len(part.files) // _SAMPLE)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's remarks on odd files
+        warnings.simplefilter("ignore")  # Pillow's warnings
         sizes = [image_size(part.read(file)) for file in part.files[::step]]
     shorter = [min(size) for size in sizes if size is not None]
     median = float(np.median(shorter)) if shorter else _LEAST
@@ -196,7 +198,7 @@ def _side(part: Listing) -> int:
 
 
 def _classes(files: Sequence[str]) -> tuple[str, ...]:
-    """The sub-folders, where all files lie directly in two or more of them; else nothing."""
+    """The sub-folders, if all files are directly in two or more of them; otherwise empty."""
     folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
     if len(folders) < 2 or "" in folders or any(os.sep in folder for folder in folders):
         return ()
@@ -204,7 +206,7 @@ def _classes(files: Sequence[str]) -> tuple[str, ...]:
 
 
 def _checked(classes: tuple[str, ...], files: Sequence[str], root: Path) -> tuple[str, ...]:
-    """The classes of `train` for another split: nothing where that is flat, an error where it has others."""
+    """The classes of `train` for another split: empty if that has no sub-folders, an error if it has other classes."""
     folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
     if folders == {""}:
         return ()
@@ -222,7 +224,7 @@ def _labels(files: Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]
 
 
 def shard(path: Path, out: Path, size: int | None = None) -> list[Path]:
-    """Pack a folder of images into shards, which can then take the folder's place; gives the files written."""
+    """Pack a folder of images into shards; returns the files written."""
     listing = scan(path)
     if not listing.files:
         raise InputError(f"{path} holds no images to pack.")

@@ -1,9 +1,8 @@
-"""Reading CIFAR's pickles without executing anything.
+"""Reads CIFAR's pickles without executing code from the file.
 
-A pickle is a program: whoever wrote it chooses what is called. CIFAR's files need plain containers and numpy arrays
-of bytes, so the only names a file may mention are the four that numpy's own pickles mention, and even these are not
-numpy's: they stand for inert records that are made anew for every file and become arrays only after the program has
-ended, by checks of our own. Every other name ends the reading before anything is called.
+A pickle is a program that may call any function. CIFAR's files need plain containers and numpy arrays of bytes, so the
+only names that a file may use are the four of numpy's own pickles. Even these do not refer to numpy: they create inert
+records, which are checked and converted to arrays after unpickling. Any other name is an error before a call.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _ALLOWED = {
 
 
 class _Forbidden(pickle.UnpicklingError):
-    """The file names something that CIFAR's files never name."""
+    """The file uses a name that CIFAR's files never use."""
 
 
 class _Record:
-    """An inert stand-in: it keeps what the pickle gave and does nothing with it."""
+    """An inert object that stores its arguments and state."""
 
     __slots__ = ("args", "state")
 
@@ -44,7 +43,7 @@ class _Record:
 
 
 def _stand_ins() -> dict[str, type[_Record]]:
-    """Fresh stand-ins for one file, so that a file that tampers with them harms nobody after it."""
+    """New record types for each file, so that a file cannot affect the reading of another."""
     return {kind: type(kind, (_Record,), {"__slots__": ()}) for kind in ("ndarray", "dtype", "reconstruct")}
 
 
@@ -81,7 +80,7 @@ def read(path: Path) -> dict[str, Any]:
     """The dictionary in a CIFAR file, with text keys and uint8 arrays.
 
     Raises:
-        InputError: the file names anything besides numpy arrays, is truncated, or is not such a dictionary.
+        InputError: the file uses other names than numpy arrays, is truncated, or is not such a dictionary.
     """
     stand_ins = _stand_ins()
     try:
@@ -100,6 +99,6 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} is missing.") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
-    except Exception as error:  # a malformed pickle raises whatever its opcodes stumble over
-        why = " ".join(str(error).split())[:120] or type(error).__name__
-        raise InputError(f"{path} is truncated or not a CIFAR file ({why}).") from None
+    except Exception as error:  # a malformed pickle may raise any exception
+        reason = " ".join(str(error).split())[:120] or type(error).__name__
+        raise InputError(f"{path} is truncated or not a CIFAR file ({reason}).") from None

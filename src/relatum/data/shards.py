@@ -1,8 +1,8 @@
-"""Shards: images packed in tar files, as webdataset does, for file systems that dislike millions of small files.
+"""Shards: images packed in tar files, as in webdataset, for file systems that are slow with many small files.
 
-Nothing is unpacked: the members' places are listed once, and pictures are read from there. A member's name is its path
-in the folder that was packed. Beside a picture may lie a member `NAME.cls` with its class as a number; pictures that
-all have one are taken to lie in a folder of that number.
+Nothing is unpacked: the offsets of the members are listed once, and images are read from there. A member's name is its
+path in the packed folder. A member `NAME.cls` may give the class of an image as a number; if all images have one, each
+is treated as if it were in a folder of that number.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from relatum.data.imageset import Skipped
 from relatum.errors import InputError
 from relatum.system.progress import bar
 
-_SHARD_BYTES = 256 * 2**20  # of a shard that `write` makes
+_SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
 
 
 def find(path: Path) -> list[Path] | None:
-    """The shards at a path: a tar file, or the tar files of a folder that holds nothing else to see; None elsewhere."""
+    """The shards at a path: a tar file, or the tar files of a folder without images and sub-folders; otherwise None."""
     if path.is_file():
         return [path] if path.suffix == ".tar" else None
     try:
@@ -36,15 +36,15 @@ def find(path: Path) -> list[Path] | None:
 
 
 class Index:
-    """Where every picture lies in a list of shards.
+    """The position of every image in a list of shards.
 
     Args:
         paths: the tar files, in order.
 
     Attributes:
-        files: names of the pictures, in order.
-        stamps: size, time of the shard, and place in it: what changes when a picture does.
-        skipped: what could not be listed.
+        files: names of the images, sorted.
+        stamps: size of the image, mtime of the shard and offset in it: they change when an image does.
+        skipped: members and shards that could not be read.
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
@@ -88,7 +88,7 @@ class Index:
                         self._places[name] = (number, member.offset_data, member.size)
                     elif ending == ".cls" and member.isreg() and member.size < 20:
                         classes |= _class(base, self._bytes(number, member.offset_data, member.size))
-                # `tar` stops without a word where a file ends early; a whole one ends with blocks of zeros.
+                # `tarfile` does not report a truncated file; a complete one ends with blocks of zeros.
                 if os.pread(self._handles[number], 512, tar.offset) != bytes(512):
                     self.skipped.append(Skipped(path.name, "the shard ends early: what was behind is lost"))
         except tarfile.TarError as error:
@@ -97,11 +97,11 @@ class Index:
             raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
 
     def read(self, file: str) -> BytesIO:
-        """The bytes of a picture."""
+        """The bytes of an image."""
         return BytesIO(self._bytes(*self._places[file]))
 
     def _bytes(self, number: int, start: int, size: int) -> bytes:
-        content = os.pread(self._handles[number], size, start)  # by place: threads share the open file
+        content = os.pread(self._handles[number], size, start)  # pread: threads share the open file
         if len(content) < size:
             raise OSError("the shard ends in the middle of it")
         return content
@@ -123,13 +123,13 @@ def _class(name: str, content: bytes) -> dict[str, int]:
 def write(
     files: Sequence[str], read: Callable[[str], Path | BytesIO], out: Path, size: int = _SHARD_BYTES
 ) -> list[Path]:
-    """Pack pictures into `OUT/NNNNNN.tar`, each of about `size` bytes; same files, same bytes.
+    """Pack images into `OUT/NNNNNN.tar` files of about `size` bytes; the same images give the same bytes.
 
     Args:
-        files: names, in the order wanted.
-        read: gives a picture's file, or its bytes, by its name.
-        out: a folder that does not exist yet, or is empty.
-        size: the bytes from which the next shard is begun.
+        files: names, in order.
+        read: returns the path or the bytes of an image by its name.
+        out: a new or empty folder.
+        size: start a new shard after this many bytes.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not an empty folder: choose another --out, or empty it.")
@@ -141,7 +141,7 @@ def write(
     part: tarfile.TarFile | None = None
     with bar("packing", len(files)) as advance:
         for file in files:
-            if part is None:  # a shard has its name when it is whole
+            if part is None:  # renamed when the shard is complete
                 part = tarfile.open(out / f"{len(written):06d}.tar.part", "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
             source = read(file)
             content = source.read_bytes() if isinstance(source, Path) else source.getvalue()

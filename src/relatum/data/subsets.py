@@ -1,7 +1,6 @@
-"""Parts of an image set, chosen by a seed: a validation part, a smaller set, the labels that a learner may see.
+"""Random subsets of an image set: a validation split, a smaller set, the visible labels of semi-supervised training.
 
-All three keep the classes in proportion, and a choice is a pure function of the seed and of the image's place in its
-class.
+All three are class-balanced and a pure function of the seed and of each image's position in its class.
 """
 
 from __future__ import annotations
@@ -15,28 +14,28 @@ from relatum import rng
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 
-# What a subset is for, so that the three do not choose the same images.
+# Part of the random key, so that the three subsets are independent.
 _VALIDATION, _LIMIT, _LABELLED = range(3)
 
 
 def split_validation(images: ImageSet, fraction: float, seed: int) -> tuple[ImageSet, ImageSet]:
-    """Hold out a class-balanced part.
+    """Split off a class-balanced validation set.
 
     Args:
-        images: labelled or not; without labels the part is drawn at random from all.
-        fraction: of the images that is held out, between 0 and 1.
-        seed: the same seed holds out the same images.
+        images: labelled or not; without labels the split is uniformly random.
+        fraction: fraction of the images for validation, between 0 and 1.
+        seed: random seed.
 
     Returns:
-        The rest, and the held-out part with split `val`; both in the original order.
+        The remaining images and the validation images (split `val`), both in the original order.
     """
     if not 0 < fraction < 1:
         raise InputError(f"a validation fraction of {fraction} is out of range: it must lie between 0 and 1.")
     number = round(fraction * len(images))
     if not 0 < number < len(images):
         raise InputError(f"{len(images)} images are too few to hold out a fraction of {fraction}.")
-    held = _balanced(_labels(images), number, seed, _VALIDATION)
-    return images.subset(np.flatnonzero(~held)), replace(images.subset(np.flatnonzero(held)), split="val")
+    validation = _balanced(_labels(images), number, seed, _VALIDATION)
+    return images.subset(np.flatnonzero(~validation)), replace(images.subset(np.flatnonzero(validation)), split="val")
 
 
 def limit(images: ImageSet, n: int, seed: int) -> ImageSet:
@@ -49,7 +48,7 @@ def limit(images: ImageSet, n: int, seed: int) -> ImageSet:
 
 
 def labelled_subset(labels: NDArray[np.int64], fraction: float, seed: int) -> NDArray[np.bool_]:
-    """Which labels a semi-supervised learner may see: a class-balanced mask; a larger fraction keeps a smaller one's.
+    """A class-balanced mask of the labels that are visible; a larger fraction contains all labels of a smaller one.
 
     Exactly round(fraction · N) labels, but at least one of each class unless the fraction is 0.
     """
@@ -64,7 +63,7 @@ def labelled_subset(labels: NDArray[np.int64], fraction: float, seed: int) -> ND
 
 
 def _order_of_labels(labels: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """All images in the order in which their labels become visible: one of each class, then in proportion throughout.
+    """All images in the order in which their labels become visible: one of each class, then in proportion.
 
     The image of rank r in a class of n stands at (r + ½) / n, which is Webster's method: a longer beginning of the
     order never takes an image away. Largest remainders would: one label more in all can be one less for some class.
@@ -82,14 +81,14 @@ def _labels(images: ImageSet) -> NDArray[np.int64]:
 
 
 def _ranks(n: int, seed: int, purpose: int, label: int) -> NDArray[np.int64]:
-    """The place of each of n members of a class in a random order."""
+    """The rank of each of n members of a class in a random order."""
     ranks = np.empty(n, np.int64)
     ranks[rng.permutation(n, rng.SUBSET, purpose, seed, label)] = np.arange(n)
     return ranks
 
 
 def _balanced(labels: NDArray[np.int64], number: int, seed: int, purpose: int) -> NDArray[np.bool_]:
-    """A mask of exactly `number` images, each class in proportion (largest remainders take what rounding leaves)."""
+    """A mask of exactly `number` images, each class in proportion (rounded by largest remainders)."""
     classes, counts = np.unique(labels, return_counts=True)
     exact = counts * (number / len(labels))
     quota = np.floor(exact).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Unpacking archives that others made: nothing is written outside the folder, and nothing but files and folders."""
+"""Safe unpacking of archives: writes only regular files and folders, and only inside the target folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def unpack(file: Path, into: Path) -> None:
     """Unpack a .zip or a .tar.* into a folder.
 
     Raises:
-        RelatumError: the archive is damaged, or holds a path that leads out of the folder, a link or a device.
+        RelatumError: the archive is damaged, or contains a link, a device or a path outside the folder.
     """
     try:
         if zipfile.is_zipfile(file):
@@ -63,7 +63,7 @@ def _unzip(file: Path, into: Path) -> None:
 
 
 def move_into(folder: Path, target: Path) -> None:
-    """Move a finished folder into place; where something is there already, file by file."""
+    """Move a folder to its final path; if that exists, move its files one by one."""
     if not target.exists():
         folder.rename(target)
         return

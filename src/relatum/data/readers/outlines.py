@@ -1,4 +1,4 @@
-"""The ten outlines of `shapes` as signed distances: negative inside, in units in which each has the area 2."""
+"""The ten outlines of `shapes` as signed distances, negative inside, scaled to an area of 2."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _corners(name: str) -> NDArray[np.float32]:
 
 
 def extent(name: str) -> float:
-    """How far an outline reaches from its centre."""
+    """The largest distance of an outline from its centre."""
     if name in ("disc", "ring"):
         return _DISC if name == "disc" else _DISC / float(np.sqrt(1 - _HOLE**2))
     return float(np.hypot(*_corners(name).T).max())
