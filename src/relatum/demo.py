@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from relatum import api
+from relatum.data.sets.shapes import SHAPES
 from relatum.errors import InputError
 from relatum.system.progress import Display
 
@@ -36,14 +37,14 @@ def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -
         chosen = dict(flags)
         if epochs is not None and "epochs" in chosen:
             chosen["epochs"] = epochs
-        run = api.pretrain("shapes", out=out / method, method=method, overwrite=overwrite, seed=1, **chosen)
-        result = api.evaluate("linear", run, data="shapes")
+        run = api.pretrain(SHAPES.name, out=out / method, method=method, overwrite=overwrite, seed=1, **chosen)
+        result = api.evaluate("linear", run, data=SHAPES.name)
         rows.append((words, result.accuracy))
     looks = out / "relational"
     for protocol in ("retrieval", "tsne"):
         settings = _MAP if protocol == "tsne" else {}
         display.say(f"\n── {protocol} of what relational reasoning learned")
-        api.evaluate(protocol, looks, data="shapes", settings=settings)
+        api.evaluate(protocol, looks, data=SHAPES.name, settings=settings)
     page = api.report([looks, out / "random", out / "supervised"], out=out / "report.html")
     _print_table(rows)
     spent = round(time.monotonic() - began)

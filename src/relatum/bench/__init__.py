@@ -40,12 +40,14 @@ def real_images(side: int | None, root: Any = None) -> ImageSet:
     from PIL import Image
 
     from relatum import data
+    from relatum.data.sets.cifar import CIFAR10
+    from relatum.data.sets.shapes import SHAPES
     from relatum.errors import InputError
 
     try:
-        images = data.load("cifar10", "train", root=root)
+        images = data.load(CIFAR10.name, "train", root=root)
     except InputError:
-        images = data.load("shapes", "train")
+        images = data.load(SHAPES.name, "train")
     if side is None or side == images.side:
         return images
     some = images.subset(np.arange(min(len(images), 2048)))

@@ -143,9 +143,7 @@ def _square(image: Image.Image, side: int) -> Image.Image:
 def _upright(small: Image.Image, source: Image.Image) -> Image.Image:
     """The resized image with the EXIF orientation of its source applied."""
     try:
-        turn = _TURNS.get(
-            source.getexif().get(0x0112, 1)
-        )  # after decoding: Pillow rotates TIFF files itself
+        turn = _TURNS.get(source.getexif().get(0x0112, 1))  # after decoding: Pillow rotates TIFF files itself
     except Exception:  # ignore damaged EXIF data
         return small
     return small if turn is None else small.transpose(turn)

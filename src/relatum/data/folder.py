@@ -78,9 +78,7 @@ def scan(root: Path) -> Listing:
     links: list[str] = []
     seen: set[tuple[int, int]] = set()
     while waiting or links:
-        folder = (
-            waiting.pop() if waiting else links.pop(0)
-        )  # links last: a folder is listed by its real name
+        folder = waiting.pop() if waiting else links.pop(0)  # links last: a folder is listed by its real name
         try:
             status = (root / folder).stat()
             if (status.st_dev, status.st_ino) in seen:
