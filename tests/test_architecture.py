@@ -41,7 +41,10 @@ def test_nothing_imports_the_command_line() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["relatum", "relatum.cli", "relatum.config", "relatum.data", "relatum.report", "relatum.paper.reproduce"],
+    [
+        *("relatum", "relatum.cli", "relatum.config", "relatum.data", "relatum.report", "relatum.paper.reproduce"),
+        *("relatum.runs.folder", "relatum.runs.metrics", "relatum.runs.results", "relatum.runs.ledger"),
+    ],
 )
 def test_light_parts_do_not_import_torch(module: str) -> None:
     code = f"import sys, {module}; sys.exit('torch' in sys.modules or 'numba' in sys.modules)"

@@ -1,1 +1,5 @@
-"""The only owner of what a run leaves on disk: its folder, metrics, checkpoints, weights, artifacts and results."""
+"""The only owner of what is on disk for a run.
+
+Without torch: `names`, `folder` (paths, lock, recipe, record), `metrics`, `results`, `artifacts`, `ledger`, `reading`
+and `provenance`. With torch: `checkpoint`, `weights` and `exchange`. Import these modules by name.
+"""

@@ -1,7 +1,7 @@
-"""What training and evaluation leave behind for people to look at: RUN/artifacts/*.npz. No torch here.
+"""Images and arrays for the report: RUN/artifacts/*.npz. No torch here.
 
-The report shows these pictures and could not recompute them without torch, so whoever has the images and the network
-writes them with the functions below, and `relatum.report` reads them. Every file loads with `allow_pickle=False`;
+The report could not compute them without torch, so training and evaluation write them with the functions below, and
+`relatum.report` reads them. Every file loads with `allow_pickle=False`;
 texts are arrays of unicode. Images are (S, S, 3) uint8 as people see them: not normalised.
 
     views.npz                          views (n, K, S, S, 3) · originals (n, S, S, 3) · names (n,)
@@ -12,7 +12,7 @@ texts are arrays of unicode. Images are (S, S, 3) uint8 as people see them: not 
     tsne-DATASET-SPLIT[-TAG].npz       xy (N, 2) · thumbs (N, S, S, 3) · labels, names, super (N,) · neighbours (N, 8)
                                        · classes, super_names (c,)
 
-`labels` is -1 and `names`, `classes`, `super`, `super_names` are empty where there is nothing to say.
+`labels` is -1 and `names`, `classes`, `super`, `super_names` are empty if unknown.
 """
 
 from __future__ import annotations

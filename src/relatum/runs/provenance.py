@@ -1,4 +1,4 @@
-"""Where a number came from: version, commit, machine, threads, libraries. No host names, no user names, no paths."""
+"""Where a result was computed: version, commit, machine, threads, libraries. No host names, no user names, no paths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def commit() -> str | None:
 @lru_cache(maxsize=1)
 def machine() -> dict[str, Any]:
     """The processor's model, the cores this process may use, the system and, where there is one, the GPU."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "cpu": _cpu_model(),
         "cores": available_cpus(),
         "system": f"{platform.system()} {platform.machine()}",
@@ -37,8 +37,8 @@ def machine() -> dict[str, Any]:
     import torch
 
     if torch.cuda.is_available():
-        found["gpu"] = torch.cuda.get_device_name(0)
-    return found
+        facts["gpu"] = torch.cuda.get_device_name(0)
+    return facts
 
 
 def threads() -> int:
@@ -50,17 +50,17 @@ def threads() -> int:
 
 @lru_cache(maxsize=1)
 def versions() -> dict[str, str]:
-    """Versions of Python and of the libraries that decide bits."""
-    found = {"python": platform.python_version()}
+    """Versions of Python and of the libraries that affect the bits of a result."""
+    installed = {"python": platform.python_version()}
     for name in _LIBRARIES:
-        installed = _installed(name)
-        if installed is not None:
-            found[name] = installed
-    return found
+        version = _installed(name)
+        if version is not None:
+            installed[name] = version
+    return installed
 
 
 def record() -> dict[str, Any]:
-    """All of it as one table, as run and result files keep it."""
+    """All of the above as one table, as run and result files contain it."""
     return {
         "version": __version__,
         "commit": commit(),

@@ -1,7 +1,7 @@
 """`Result`: one evaluation, with its protocol in full. No torch here.
 
-Users of such code ask most about online against offline probes, batch-norm that was not frozen, and last against best
-epochs: a result says all of it beside its number.
+A number means little without its protocol: online or offline probe, frozen batch-norm or not, last or best epoch. A
+result records all of it beside the number.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class Result:
     """What a result file holds.
 
     Attributes:
-        protocol: `linear`, `knn`, `finetune`, `retrieval`, `tsne` or `classifier` (a supervised run's own).
-        dataset, split: what was tested on.
+        protocol: `linear`, `knn`, `finetune`, `retrieval`, `tsne` or `classifier` (that of a supervised run).
+        dataset, split: the images it was tested on.
         accuracy: percent, or None where none applies.
-        pretrain: how the backbone came to be: method, backbone, preset, dataset, epochs, views, seed, ...
+        pretrain: how the backbone was pretrained: method, backbone, preset, dataset, epochs, views, seed, ...
         settings: the protocol in full: epochs, seed, learning rate, augmentation, batch-norm mode, reported epoch, ...
         n_train, n_test: images that the probe learned from and was tested on.
         version, commit, machine, threads: where it was computed.
         seconds: wall time, features included.
-        details: whatever else the protocol measures.
-        tag: sets results of the same protocol, dataset and split apart.
+        details: other measurements of the protocol.
+        tag: distinguishes results of the same protocol, dataset and split.
     """
 
     protocol: str
@@ -108,7 +108,7 @@ def make_result(
     details: dict[str, Any],
     tag: str = "",
 ) -> Result:
-    """A result with everything that is known without asking: how the run was pretrained, and where this is computed."""
+    """A result, completed with how the run was pretrained and where the result is computed."""
     where = provenance.record()
     return Result(
         protocol=protocol,
@@ -130,13 +130,13 @@ def make_result(
 
 
 def pretrain_record(recipe: Recipe, status: Mapping[str, Any]) -> dict[str, Any]:
-    """How a backbone came to be, from its run's recipe and state.
+    """How a backbone was pretrained, from its run's recipe and record.
 
     Args:
         recipe: the run's complete recipe.
         status: RUN/run.json, or an empty mapping.
     """
-    found = {
+    record = {
         "method": recipe.method,
         "backbone": recipe.backbone.name,
         "preset": recipe.preset,
@@ -157,5 +157,5 @@ def pretrain_record(recipe: Recipe, status: Mapping[str, Any]) -> dict[str, Any]
     }
     for key in ("status", "steps", "images", "version", "commit"):
         if key in status:
-            found[key] = status[key]
-    return found
+            record[key] = status[key]
+    return record
