@@ -1,4 +1,4 @@
-"""The grid behind the tables: a `Pretraining` is one pretraining, an `Evaluation` is one figure read off it.
+"""The grid behind the tables: a `Pretraining` makes weights, an `Evaluation` measures one result with them.
 
 Both are plain values with a stable, readable id, so two cells that need the same pretraining name the same run and it
 is made once. A condition (the keys a table's row and column give) becomes evaluations in `evaluations`; the schedules
@@ -97,17 +97,24 @@ class Pretraining:
         return config.Draft({**values, **dict(self.set)}).recipe()
 
     def arguments(self) -> list[str]:
-        """The published command that makes this run, without `--out` and `--resume`."""
-        words = ["pretrain", self.data, "--method", self.method, "--backbone", self.backbone]
+        """Arguments of the command that makes this run, without `--out` and `--resume`."""
+        arguments = ["pretrain", self.data, "--method", self.method, "--backbone", self.backbone]
         if METHODS[self.method].trains:
-            words += ["--views", str(self.views), "--batch-size", str(self.batch_size), "--epochs", str(self.epochs)]
-        words += ["--seed", str(self.seed), "--preset", self.preset]
-        words += ["--labels", f"{self.labels:g}"] * bool(self.labels)
-        words += ["--val-fraction", f"{self.val_fraction:g}"] * bool(self.val_fraction)
-        words += ["--limit-train", str(self.limit_train)] * (self.limit_train is not None)
+            arguments += [
+                "--views",
+                str(self.views),
+                "--batch-size",
+                str(self.batch_size),
+                "--epochs",
+                str(self.epochs),
+            ]
+        arguments += ["--seed", str(self.seed), "--preset", self.preset]
+        arguments += ["--labels", f"{self.labels:g}"] * bool(self.labels)
+        arguments += ["--val-fraction", f"{self.val_fraction:g}"] * bool(self.val_fraction)
+        arguments += ["--limit-train", str(self.limit_train)] * (self.limit_train is not None)
         for key, value in self.set:
-            words += ["--set", f"{key}={value}"]
-        return words
+            arguments += ["--set", f"{key}={value}"]
+        return arguments
 
 
 @dataclass(frozen=True)
@@ -154,24 +161,24 @@ class Evaluation:
         """
         if self.protocol not in PROTOCOLS:
             return {}
-        own = self.split == "val" or sets.same_images(self.run.data, self.dataset)
+        same_images = self.split == "val" or sets.same_images(self.run.data, self.dataset)
         wanted = {
             **protocol_settings(self.protocol, self.dataset),
             "seed": self.run.seed,
             "limit_train": self.limit_train,
         }
-        wanted |= {"val_fraction": self.run.val_fraction if own else 0.0}
+        wanted |= {"val_fraction": self.run.val_fraction if same_images else 0.0}
         wanted |= {"epochs": self.epochs} if self.epochs is not None else {}
         return wanted
 
     def arguments(self, run_dir: str) -> list[str]:
-        """The published command that makes this result."""
-        words = ["evaluate", self.protocol, run_dir, "--data", self.dataset, "--split", self.split]
-        words += ["--epochs", str(self.epochs)] * (self.epochs is not None)
-        words += ["--seed", str(self.run.seed)]
-        words += ["--tag", self.tag] * bool(self.tag)
-        words += ["--set", f"limit_train={self.limit_train}"] * (self.limit_train is not None)
-        return words
+        """Arguments of the command that makes this result."""
+        arguments = ["evaluate", self.protocol, run_dir, "--data", self.dataset, "--split", self.split]
+        arguments += ["--epochs", str(self.epochs)] * (self.epochs is not None)
+        arguments += ["--seed", str(self.run.seed)]
+        arguments += ["--tag", self.tag] * bool(self.tag)
+        arguments += ["--set", f"limit_train={self.limit_train}"] * (self.limit_train is not None)
+        return arguments
 
 
 def protocol_settings(protocol: str, dataset: str) -> dict[str, Any]:
@@ -242,7 +249,7 @@ def evaluations(condition: Mapping[str, Any], seeds: Sequence[int], scale: Scale
         seeds: the seeds asked for; pictures name their own.
         scale: what the user changed.
     """
-    found = []
+    evaluations = []
     for seed in condition.get("seeds", seeds):
         run = run_of(condition, seed, scale)
         protocol, dataset = condition["protocol"], condition["dataset"]
@@ -250,10 +257,10 @@ def evaluations(condition: Mapping[str, Any], seeds: Sequence[int], scale: Scale
             protocol = "classifier"  # scored by its own classifier: no probe
         split = condition.get("split", "test")
         if protocol != "finetune":  # only finetuning takes long enough to be scaled down
-            found.append(Evaluation(run, protocol, dataset, split, epochs=default_epochs(protocol)))
+            evaluations.append(Evaluation(run, protocol, dataset, split, epochs=default_epochs(protocol)))
             continue
         whole = FinetuneSettings.epochs
         epochs = min(whole, scale.epochs or whole)
         tag = "-".join([f"e{epochs}"] * (epochs < whole) + [f"n{scale.limit_train}"] * (scale.limit_train is not None))
-        found.append(Evaluation(run, protocol, dataset, split, tag, epochs, scale.limit_train))
-    return tuple(found)
+        evaluations.append(Evaluation(run, protocol, dataset, split, tag, epochs, scale.limit_train))
+    return tuple(evaluations)

@@ -1,4 +1,4 @@
-"""What is known about a plan: results in run folders and in the ledger, and the figure that a cell makes of them.
+"""Our results, in run folders and in the ledger, and the score of a cell over its seeds.
 
 What is done is decided from files alone: a result file that can be read and is of that evaluation; a run whose
 backbone was written, which training does last. A command that failed leaves a record, so that its cells
@@ -66,11 +66,11 @@ class Results:
 
     def result(self, evaluation: Evaluation) -> Mapping[str, Any] | None:
         """The result of an evaluation, from its run folder or from the ledger."""
-        if (document := self._own(evaluation)) is not None:
+        if (document := self._local(evaluation)) is not None:
             return document
         for entry in self.entries_of(evaluation.run):
-            if (found := matching.find_result(entry, evaluation)) is not None:
-                return found
+            if (document := matching.find_result(entry, evaluation)) is not None:
+                return document
         return None
 
     def artifact(self, evaluation: Evaluation) -> Path:
@@ -80,18 +80,18 @@ class Results:
     def ready(self, evaluation: Evaluation, *, picture: bool = False) -> bool:
         """Whether an evaluation is done; for a picture, whether what it is drawn from is here as well."""
         if picture:
-            return self._own(evaluation) is not None and self.artifact(evaluation).exists()
+            return self._local(evaluation) is not None and self.artifact(evaluation).exists()
         return self.result(evaluation) is not None
 
-    def _own(self, evaluation: Evaluation) -> dict[str, Any] | None:
-        """The result in the run's own folder."""
+    def _local(self, evaluation: Evaluation) -> dict[str, Any] | None:
+        """The result in the run folder."""
         document = read_json(RunFolder(self.run_dir(evaluation.run)).result(evaluation.stem))
         there = document is not None and matching.is_result(document, evaluation) and self.trained(evaluation.run)
         return document if there else None
 
     def source(self, evaluation: Evaluation) -> Path | None:
         """The ledger entry that holds a result, for links; a run's folder where it has no entry yet."""
-        if self._own(evaluation) is not None:
+        if self._local(evaluation) is not None:
             entry = self.out / "ledger" / f"{evaluation.run.id}.json"
             return entry if entry.exists() else self.run_dir(evaluation.run)
         entries = self.entries_of(evaluation.run)
@@ -121,7 +121,7 @@ class Results:
 
 @dataclass(frozen=True)
 class Score:
-    """Our figure for a cell: mean and sample standard deviation over `n` of `of` seeds; None where there is none.
+    """Our score for a cell: mean and sample standard deviation over `n` of `of` seeds; None where there is none.
 
     `failed` seeds have no result because a command of theirs failed; `reason` says why.
     """
@@ -136,7 +136,7 @@ class Score:
 
     @property
     def text(self) -> str:
-        """The figure, or its state in words: never a number that was not measured."""
+        """The score, or the status where there is none."""
         if self.mean is None:
             return self.status
         text = f"{self.mean:.2f}" + (f" ± {self.std:.2f}" if self.std is not None else "")
@@ -154,37 +154,37 @@ def metric(document: Mapping[str, Any], name: str) -> float | None:
 
 
 def score(cell: Cell, results: Results) -> Score:
-    """What our results make of a cell."""
+    """The score of a cell."""
     if not cell.planned:
         return Score(NOTHING)
     sides = [cell.evaluations, cell.minus] if cell.minus else [cell.evaluations]
     seeds = list(zip(*sides, strict=True))
     values = [_value(cell, seed, results) for seed in seeds]
-    found = [v for v in values if v is not None]
+    numbers = [v for v in values if v is not None]
     reasons = [_reason(cell, seed, results) for seed, value in zip(seeds, values, strict=True) if value is None]
     failed = [r for r in reasons if r]
-    status = DONE if len(found) == len(seeds) else PARTIAL if found else FAILED if failed else MISSING
-    whole = Score(status, None, None, len(found), len(seeds), len(failed), next(iter(failed), ""))
-    if cell.kind == "picture" or not found:
+    status = DONE if len(numbers) == len(seeds) else PARTIAL if numbers else FAILED if failed else MISSING
+    whole = Score(status, None, None, len(numbers), len(seeds), len(failed), next(iter(failed), ""))
+    if cell.kind == "picture" or not numbers:
         return whole
     if cell.kind == "best":
-        return replace(whole, mean=max(found))
-    std = statistics.stdev(found) if len(found) > 1 and cell.kind != "delta" else None
-    return replace(whole, mean=statistics.fmean(found), std=std)
+        return replace(whole, mean=max(numbers))
+    std = statistics.stdev(numbers) if len(numbers) > 1 and cell.kind != "delta" else None
+    return replace(whole, mean=statistics.fmean(numbers), std=std)
 
 
 def _value(cell: Cell, seed: Sequence[Evaluation], results: Results) -> float | None:
     """A seed's number, less that of the same seed where a difference is asked for; a picture that is here counts 1."""
     if cell.kind == "picture":
         return 1.0 if results.ready(seed[0], picture=True) else None
-    found = []
+    values = []
     for evaluation in seed:
         document = results.result(evaluation)
         value = None if document is None else metric(document, cell.metric)
         if value is None:
             return None
-        found.append(value)
-    return found[0] - sum(found[1:])
+        values.append(value)
+    return values[0] - sum(values[1:])
 
 
 def _reason(cell: Cell, seed: Sequence[Evaluation], results: Results) -> str:

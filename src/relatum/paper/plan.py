@@ -1,8 +1,8 @@
-"""What a command asks for: the cells that its filters keep, and the runs and evaluations behind them, each once.
+"""The cells that a command's filters select, and the runs and evaluations behind them, each once.
 
-A filter keeps cells by what is pretrained on (`--datasets`), by what sees (`--backbones`) and by the method. Where a
-table has a single dataset or a single backbone, naming one other dataset or backbone puts it in place of the paper's;
-such cells have no figure of the paper beside them, and the title says what was put in.
+Filters select cells by the dataset of pretraining (`--datasets`), by backbone and by method. If a table has only one
+dataset or backbone, naming another one replaces the paper's; such cells have no value of the paper to compare with, and
+the title says what was replaced.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: what the paper printed and the results behind ours.
+    """One cell: the value that the paper printed and the evaluations behind ours.
 
     Attributes:
         table: name of the table that holds it.
         kind: `mean`, `best`, `delta` or `picture`; `literature` and `n/a` have no results behind them.
         evaluations: one per seed.
-        minus: for `delta`, the results that are taken away.
+        minus: for `delta`, the evaluations whose results are subtracted.
         metric: `accuracy`, or a name in the result's details.
-        remarks: what sets it apart from the paper's conditions.
+        remarks: how its conditions differ from the paper's.
     """
 
     table: str
@@ -82,13 +82,13 @@ class Cell:
 
     @property
     def planned(self) -> bool:
-        """Whether there is anything to run or to read for it."""
+        """Whether evaluations belong to it."""
         return bool(self.evaluations)
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """The cells that were kept of one table, and what sets them apart from the paper's."""
+    """The selected cells of one table, and how their conditions differ from the paper's."""
 
     table: Table
     rows: tuple[Row, ...]
@@ -96,25 +96,45 @@ class Sheet:
     cells: tuple[Cell, ...]
     remarks: tuple[str, ...] = ()
 
-    def cell(self, row: Row, column: Column) -> Cell | None:
-        """The cell at a row and column, if the table has one there and it was kept."""
-        return next((c for c in self.cells if c.row is row and c.column is column), None)
-
     @property
     def title(self) -> str:
-        """The table's title; where the grid was changed, it says so."""
+        """The table's title, and how its conditions differ from the paper's."""
         text = f"{self.table.title} ({self.table.where})"
         return f"{text} — not the paper's conditions: {'; '.join(self.remarks)}" if self.remarks else text
 
     @property
     def caption(self) -> str:
-        """The paper's caption; where the grid was changed, what holds here follows it."""
+        """The paper's caption, and how conditions differ from it."""
         return captioned(self.table.caption, self.remarks)
 
 
+class _Work:
+    """What is needed to fill cells: evaluations and the runs they read, each once."""
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells to fill."""
+        raise NotImplementedError
+
+    @property
+    def evaluations(self) -> tuple[Evaluation, ...]:
+        """Every evaluation, including `classifier`, which training writes by itself."""
+        return tuple(dict.fromkeys(e for c in self.cells for e in (*c.evaluations, *c.minus)))
+
+    @property
+    def pictures(self) -> frozenset[Evaluation]:
+        """Evaluations that a picture is drawn from: their artifacts in the run folder are needed too."""
+        return frozenset(e for c in self.cells if c.kind == "picture" for e in c.evaluations)
+
+    @property
+    def runs(self) -> tuple[Pretraining, ...]:
+        """Every pretraining."""
+        return tuple(dict.fromkeys(e.run for e in self.evaluations))
+
+
 @dataclass(frozen=True)
-class Planned:
-    """A table or figure that was asked for by name, with one sheet per table that its cells come from."""
+class Planned(_Work):
+    """A requested table or figure, with one sheet per table that its cells come from."""
 
     name: str
     table: Table
@@ -127,7 +147,7 @@ class Planned:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What sets its sheets apart from the paper's conditions, once each."""
+        """How its conditions differ from the paper's."""
         return tuple(dict.fromkeys(r for s in self.sheets for r in s.remarks))
 
     @property
@@ -135,51 +155,26 @@ class Planned:
         """As a sheet's."""
         return captioned(self.table.caption, self.remarks)
 
-    @property
-    def evaluations(self) -> tuple[Evaluation, ...]:
-        """Every result behind its cells, once each; `classifier` among them, which need no command."""
-        return tuple(dict.fromkeys(e for c in self.cells for e in (*c.evaluations, *c.minus)))
-
-    @property
-    def pictures(self) -> frozenset[Evaluation]:
-        """Those of its results that a picture is drawn from: what they left in the run's folder is needed too."""
-        return frozenset(e for c in self.cells if c.kind == "picture" for e in c.evaluations)
-
-    @property
-    def runs(self) -> tuple[Pretraining, ...]:
-        """Every pretraining behind its cells, once each."""
-        return tuple(dict.fromkeys(e.run for e in self.evaluations))
-
 
 @dataclass(frozen=True)
-class Plan:
-    """All that a command asks for."""
+class Plan(_Work):
+    """All tables and figures of one command."""
 
     request: Request
     tables: tuple[Planned, ...]
 
     @property
-    def evaluations(self) -> tuple[Evaluation, ...]:
-        """Every result, once each, whatever number of tables share it."""
-        return tuple(dict.fromkeys(e for t in self.tables for e in t.evaluations))
-
-    @property
-    def pictures(self) -> frozenset[Evaluation]:
-        """Every result that a picture is drawn from."""
-        return frozenset[Evaluation]().union(*(t.pictures for t in self.tables))
-
-    @property
-    def runs(self) -> tuple[Pretraining, ...]:
-        """Every pretraining, once each."""
-        return tuple(dict.fromkeys(e.run for e in self.evaluations))
+    def cells(self) -> tuple[Cell, ...]:
+        """The cells of all tables."""
+        return tuple(c for t in self.tables for c in t.cells)
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Datasets and backbones that were asked for and that no cell has."""
+        """Requested datasets and backbones that no cell uses."""
         learned = [e for e in self.evaluations if e.run.method != "random"]  # random weights are of no dataset
-        found = {name for e in learned for name in (e.dataset, e.run.data, e.run.backbone)}
+        used = {name for e in learned for name in (e.dataset, e.run.data, e.run.backbone)}
         names = (*self.request.datasets, *self.request.backbones) if learned else ()
-        return tuple(n for n in names if n not in found and not any(sets.same_images(n, f) for f in found))
+        return tuple(n for n in names if n not in used and not any(sets.same_images(n, other) for other in used))
 
 
 def plan(names: Sequence[str], request: Request | None = None) -> Plan:
@@ -217,19 +212,17 @@ def _fitting(name: str, request: Request) -> list[Table]:
 def _sheet(whole: Table, request: Request) -> Sheet:
     swaps = substitutes(whole, request.datasets, request.backbones)
     whole = renamed(whole, swaps)
-    kept = [c for c in _cells(whole, request, swaps) if c is not None]
-    if not any(c.planned for c in kept):
-        kept = []
-    kept = [replace(c, remarks=tuple(_remarks(whole, [c], request, swaps))) for c in kept]
-    rows = tuple(r for r in whole.rows if any(c.row is r for c in kept))
-    columns = tuple(k for k in whole.columns if any(c.column is k for c in kept))
-    return Sheet(whole, rows, columns, tuple(kept), tuple(_remarks(whole, kept, request, swaps)))
-
-
-def _cells(whole: Table, request: Request, swaps: Mapping[str, str]) -> Iterator[Cell | None]:
-    for row in whole.rows:
-        for column, paper in zip(whole.columns, row.values, strict=True):
-            yield _cell(whole, row, column, paper, request, swaps)
+    cells = [
+        replace(cell, remarks=tuple(_remarks(whole, [cell], request, swaps)))
+        for row in whole.rows
+        for column, paper in zip(whole.columns, row.values, strict=True)
+        if (cell := _cell(whole, row, column, paper, request, swaps)) is not None
+    ]
+    if not any(c.planned for c in cells):
+        cells = []
+    rows = tuple(r for r in whole.rows if any(c.row is r for c in cells))
+    columns = tuple(k for k in whole.columns if any(c.column is k for c in cells))
+    return Sheet(whole, rows, columns, tuple(cells), tuple(_remarks(whole, cells, request, swaps)))
 
 
 def _cell(
@@ -241,9 +234,8 @@ def _cell(
         return None if swaps or request.methods else Cell(whole.name, row, column, "literature", paper)
     condition = _condition(whole, row, column, swaps)
     other = {**condition, **column.minus}
-    for asked in (condition, other):
-        if not _keeps(asked, request):
-            return None
+    if not (_selects(request, condition) and _selects(request, other)):
+        return None
     if paper.text == "n/a":
         return Cell(whole.name, row, column, "n/a", paper)
     seeds = request.seeds or SEEDS
@@ -268,14 +260,14 @@ def _condition(whole: Table, row: Row, column: Column, swaps: Mapping[str, str])
     return {k: swaps.get(v, v) if k in ("pretrain", "dataset", "backbone") else v for k, v in merged.items()}
 
 
-def _keeps(condition: Mapping[str, Any], request: Request) -> bool:
-    """Whether the filters keep a condition; fine and coarse CIFAR-100 are one dataset to pretrain on."""
-    most = request.scale.views
+def _selects(request: Request, condition: Mapping[str, Any]) -> bool:
+    """Whether the filters select a condition; fine and coarse CIFAR-100 are one dataset to pretrain on."""
+    max_views = request.scale.views
     return (
         (not request.methods or condition["method"] in request.methods)
         and (not request.backbones or condition["backbone"] in request.backbones)
         and (not request.datasets or any(sets.same_images(condition["pretrain"], d) for d in request.datasets))
-        and (most is None or condition.get("views", 0) <= most)
+        and (max_views is None or condition.get("views", 0) <= max_views)
     )
 
 
@@ -283,7 +275,7 @@ def _keeps(condition: Mapping[str, Any], request: Request) -> bool:
 
 
 def _remarks(whole: Table, cells: Sequence[Cell], request: Request, swaps: Mapping[str, str]) -> Iterator[str]:
-    """What sets cells apart from the paper's, in words."""
+    """How the conditions of cells differ from the paper's, as text."""
     planned = [c for c in cells if c.planned]
     if planned:
         yield from (f"{new} in place of {old}" for old, new in swaps.items())
@@ -330,4 +322,4 @@ def _nothing(name: str, request: Request) -> InputError:
     wrong = [f"{k}: {', '.join(sorted(v))}" for k, v in has.items() if k in empties and getattr(request, k)]
     if request.scale.views is not None and "scale" in empties:
         wrong.append("no K as small as --views")
-    return InputError(f"no cell of `{name}` is left by the filters; it has {'; '.join(wrong)}.")
+    return InputError(f"the filters select no cell of `{name}`; it has {'; '.join(wrong)}.")

@@ -73,8 +73,8 @@ def _flags(members: Sequence[Pretraining]) -> Iterator[str]:
     values["--seed"] = list(SEEDS)
     for flag, choices in values.items():
         if len(choices) > 1 or flag.startswith("--set"):
-            words = " | ".join(f"{c:g}" if isinstance(c, float) else str(c) for c in choices)
-            yield f"{flag}{'' if flag.endswith('=') else ' '}{words}"
+            values_text = " | ".join(f"{c:g}" if isinstance(c, float) else str(c) for c in choices)
+            yield f"{flag}{'' if flag.endswith('=') else ' '}{values_text}"
 
 
 def to_toml(name: str, members: Sequence[Pretraining], tables: Sequence[str]) -> str:
@@ -84,8 +84,8 @@ def to_toml(name: str, members: Sequence[Pretraining], tables: Sequence[str]) ->
     recipe = members[0].recipe().tables()
     document: dict[str, Any] = {key: recipe[key] for key in ("method", "preset", "seed")}
     for section in _SECTIONS:
-        kept = {k: v for k, v in recipe[section].items() if section != "data" or k not in _LEFT_OUT}
-        document |= {section: kept} if kept else {}
+        keys = {k: v for k, v in recipe[section].items() if section != "data" or k not in _LEFT_OUT}
+        document |= {section: keys} if keys else {}
     head = [f"# Tables: {', '.join(tables)}.", f"# relatum pretrain --recipe recipes/{name}.toml --out runs/{name}"]
     head += ["# The family's other runs:", *(f"#   {flag}" for flag in _flags(members))]
     return "\n".join(head) + "\n\n" + tomli_w.dumps(document)

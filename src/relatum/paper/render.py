@@ -1,6 +1,6 @@
 """Tables for people and machines: ours (mean ± std, n seeds) beside the paper's, the difference, and the ranking.
 
-A document is built once (`document`) and written as JSON, CSV or Markdown. A cell without a result says so in words.
+A document is built once (`document`) and written as JSON, CSV or Markdown. A cell without a result says so.
 Best values are bold as in the paper: the best of each column among the methods, supervised and random weights apart.
 """
 
@@ -148,8 +148,8 @@ def to_csv(rendered: Mapping[str, Any]) -> str:
         lines = csv.writer(out, lineterminator="\n")
         lines.writerow(["claim", "where", "sentence", "ours", "ours_figures", "on_paper", "on_paper_figures"])
         for claim in rendered["claims"]:
-            found = [claim[side][key] for side in ("ours", "on_paper") for key in ("verdict", "figures")]
-            lines.writerow([claim["key"], claim["where"], claim["sentence"], *found])
+            verdicts = [claim[side][key] for side in ("ours", "on_paper") for key in ("verdict", "figures")]
+            lines.writerow([claim["key"], claim["where"], claim["sentence"], *verdicts])
         return out.getvalue()
     writer = csv.DictWriter(out, CSV_COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
@@ -193,8 +193,8 @@ def _note_of_states(sheet: Mapping[str, Any]) -> str:
         s: sum(c["status"] == s for c in sheet["cells"])
         for s in (measured.DONE, measured.PARTIAL, measured.FAILED, measured.MISSING)
     }
-    words = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
-    return f"Cells: {words}." if words else ""
+    text = ", ".join(f"{n} {s}" for s, n in counts.items() if n)
+    return f"Cells: {text}." if text else ""
 
 
 def _grid(sheet: Mapping[str, Any]) -> str:
@@ -207,16 +207,16 @@ def _grid(sheet: Mapping[str, Any]) -> str:
         lines.append(_line([title, *(_markdown_cell(cells.get((row["key"], c["key"]))) for c in columns)]))
     ranking = {r["column"]: r for r in sheet["ranking"]}
     if ranking:
-        words = (
+        agreement = (
             f"{r['agree']}/{r['pairs']}, τ {r['kendall_tau']:+.2f}" if (r := ranking.get(c["key"])) else ""
             for c in columns
         )
-        lines.append(_line(["*ranking agrees*", *words]))
+        lines.append(_line(["*ranking agrees*", *agreement]))
     return "\n".join(lines)
 
 
-def _line(words: Sequence[str]) -> str:
-    return "| " + " | ".join(w.replace("|", "\\|") for w in words) + " |"
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(w.replace("|", "\\|") for w in cells) + " |"
 
 
 def _markdown_cell(cell: Mapping[str, Any] | None) -> str:

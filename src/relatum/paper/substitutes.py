@@ -1,4 +1,4 @@
-"""Putting another dataset or backbone in place of a table's only one, and saying so wherever the table names it."""
+"""Replaces a table's only dataset or backbone by another one, also in its title and column names."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ def named(whole: Table, *keys: str) -> set[str]:
 
 
 def substitutes(whole: Table, datasets: Sequence[str], backbones: Sequence[str]) -> dict[str, str]:
-    """What the filters put in place of a table's only dataset or only backbone."""
+    """The replacements of a table's only dataset and only backbone that the filters ask for."""
     swaps = {}
-    for asked, found in (
+    for requested, present in (
         (datasets, named(whole, "pretrain", "dataset")),
         (backbones, named(whole, "backbone")),
     ):
-        if len(asked) == 1 and len(found) == 1 and asked[0] not in found:
-            swaps[found.pop()] = asked[0]
+        if len(requested) == 1 and len(present) == 1 and requested[0] not in present:
+            swaps[present.pop()] = requested[0]
     return swaps
 
 
 def renamed(whole: Table, swaps: Mapping[str, str]) -> Table:
-    """The table with what was put in named where its title and columns name the paper's: `cifar10 (paper: STL-10)`."""
+    """The table with its title and columns changed accordingly: `cifar10 (paper: STL-10)`."""
 
-    def shown(text: str) -> str:
-        return re.sub(r"[\w-]+", lambda word: _instead(word[0], swaps), text)
+    def replaced(text: str) -> str:
+        return re.sub(r"[\w-]+", lambda word: _replacement(word[0], swaps), text)
 
-    columns = tuple(replace(c, title=shown(c.title), group=shown(c.group)) for c in whole.columns)
-    return replace(whole, title=shown(whole.title), columns=columns)
+    columns = tuple(replace(c, title=replaced(c.title), group=replaced(c.group)) for c in whole.columns)
+    return replace(whole, title=replaced(whole.title), columns=columns)
 
 
-def _instead(word: str, swaps: Mapping[str, str]) -> str:
+def _replacement(word: str, swaps: Mapping[str, str]) -> str:
     plain = word.lower().replace("-", "")
     new = next((new for old, new in swaps.items() if old.replace("-", "") == plain), None)
     return word if new is None else f"{new} (paper: {word})"
 
 
 def captioned(caption: str, remarks: Sequence[str]) -> str:
-    """A caption of the paper, with what holds here in its place."""
+    """A caption of the paper, and how conditions differ from it."""
     return f"In the paper: {caption} Here: {'; '.join(remarks)}." if remarks else caption
