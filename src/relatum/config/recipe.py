@@ -25,20 +25,20 @@ Values = dict[str, Any]  # dotted keys: {"train.lr": 1e-3}
 
 @dataclass(frozen=True)
 class Data:
-    """What is learned from."""
+    """Training data."""
 
     name: str = setting("", "a dataset's name or a folder")
-    split: str = setting("train", "the split that is learned from", choices=("train", "unlabeled"))
+    split: str = setting("train", "split used for training", choices=("train", "unlabeled"))
     side: int | None = setting(None, "side of a view in pixels", ge=8)
     mean: tuple[float, float, float] | None = setting(None, "channel means that views are normalised with")
     std: tuple[float, float, float] | None = setting(None, "channel standard deviations", gt=0)
     pad: int | None = setting(None, "zero padding of the padded-crop chain", ge=0)
-    limit_train: int = setting(0, "use only so many images, class-balanced; 0 is all", ge=0)
-    val_fraction: float = setting(0.0, "part of the training set kept out of pretraining and probing", ge=0, le=0.9)
+    limit_train: int = setting(0, "use only this many images, class-balanced; 0 uses all", ge=0)
+    val_fraction: float = setting(0.0, "fraction of the training set held out for validation", ge=0, le=0.9)
     labels: float = setting(0.0, "fraction of labels visible to semi-supervised training", ge=0, le=1)
-    strict: bool = setting(False, "an unreadable file is an error")
-    images: int | None = setting(None, "how many images were found", ge=0)
-    fingerprint: str = setting("", "of the images' content; a resume refuses other data")
+    strict: bool = setting(False, "raise an error on unreadable files instead of skipping them")
+    images: int | None = setting(None, "number of training images", ge=0)
+    fingerprint: str = setting("", "hash of the images; a resume with other data is an error")
 
 
 @dataclass(frozen=True)
@@ -54,20 +54,20 @@ class Views:
 
 @dataclass(frozen=True)
 class BackboneName:
-    """What sees."""
+    """The backbone."""
 
     name: str = setting("conv4", "a name of `relatum list backbones`, or module:function")
 
 
 @dataclass(frozen=True)
 class Train:
-    """How it is optimised."""
+    """Optimisation."""
 
     epochs: int = setting(200, "passes over the data", ge=0)
     batch_size: int = setting(128, "M, images per step", ge=1)
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "sgd"))
     lr: float = setting(1e-3, "learning rate", gt=0)
-    backbone_lr: float | None = setting(None, "learning rate of the backbone, where it has one of its own", gt=0)
+    backbone_lr: float | None = setting(None, "learning rate of the backbone; by default `train.lr`", gt=0)
     momentum: float = setting(0.9, "of SGD", ge=0, le=1)
     weight_decay: float = setting(0.0, "L2 weight decay", ge=0)
     schedule: str = setting(
@@ -76,13 +76,13 @@ class Train:
         choices=("constant", "cosine", "step"),
     )
     warmup_epochs: float = setting(0.0, "linear warm-up at the start", ge=0)
-    clip_norm: float = setting(0.0, "largest norm of the gradient; 0 does not clip", ge=0)
-    drop_last: bool = setting(False, "leave out an epoch's last mini-batch where it is shorter than the others")
+    clip_norm: float = setting(0.0, "maximum gradient norm; 0 disables clipping", ge=0)
+    drop_last: bool = setting(False, "drop the last mini-batch of an epoch if it is incomplete")
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Where and how fast it runs; `auto` is resolved before training starts."""
+    """Hardware and speed; `auto` is resolved before training starts."""
 
     device: str = setting("auto", "device", choices=("auto", "cpu", "cuda", "mps"))
     devices: int = setting(1, "number of devices (data-parallel)", ge=1)
@@ -95,18 +95,18 @@ class Machine:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How often the state is saved."""
+    """How often checkpoints are saved."""
 
-    every_steps: int = setting(0, "save every so many steps; 0 leaves it to time and epochs", ge=0)
-    every_seconds: float = setting(120.0, "save at least so often", gt=0)
+    every_steps: int = setting(0, "steps between checkpoints; 0 saves by time and at each epoch's end only", ge=0)
+    every_seconds: float = setting(120.0, "maximum seconds between checkpoints", gt=0)
 
 
 @dataclass(frozen=True)
 class Log:
-    """What is written while it trains."""
+    """What is logged during training."""
 
     every_steps: int = setting(10, "steps between two lines of the metrics file", ge=1)
-    knn_every: int = setting(0, "epochs between two kNN looks at a held-out part; 0 is never", ge=0)
+    knn_every: int = setting(0, "epochs between two kNN evaluations; 0 disables them", ge=0)
     tensorboard: bool = setting(False, "also write TensorBoard files (extra `tensorboard`)")
 
 

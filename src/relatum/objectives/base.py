@@ -93,7 +93,7 @@ class Objective(nn.Module):
         """Called before the first step of an epoch, never on a resume in mid-epoch.
 
         Returns:
-            Parameters that were made anew: the optimiser forgets what it knew about them.
+            Parameters that were reinitialised: the optimiser drops its state for them.
         """
         return ()
 

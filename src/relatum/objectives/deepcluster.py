@@ -1,4 +1,4 @@
-"""DeepCluster (Caron et al. 2018): predict the cluster of each image; the clusters are made anew at each epoch.
+"""DeepCluster (Caron et al. 2018): predict the cluster of each image; the clusters are recomputed at each epoch.
 
 Where the authors' code clusters augmented images, normalised twice, with a seed bounded by the clock, this one clusters
 clean images, seeded. Shape letters: K views, M images, N training images, d features.
@@ -36,7 +36,7 @@ class DeepCluster(Objective):
         num_classes: sets the number of clusters, 10 × classes, unless `clusters` does. It is a count; no label is read.
         clusters: the number of clusters; 100 where there are neither clusters nor classes given.
         hidden: hidden units of the head.
-        reset: what each epoch makes anew: the whole `head` (the paper), or its `last` layer (the authors' code).
+        reset: what is reinitialised at each epoch: the whole `head` (the paper), or its `last` layer (the authors' code).
         class_weights: weigh each cluster by 1 − its share of the images (the authors' code).
     """
 
@@ -81,7 +81,7 @@ class DeepCluster(Objective):
         return F.cross_entropy(logits, targets, weights), {"accuracy": accuracy(logits, targets)}
 
     def start_epoch(self, context: EpochContext) -> Iterable[nn.Parameter]:
-        """Cluster the clean images, and make the head anew.
+        """Cluster the clean images and reinitialise the head.
 
         In data-parallel training the first process clusters for all: each has batch-norm statistics of its own.
         """

@@ -56,9 +56,9 @@ class SimCLR(Objective):
         if batch.views.shape[0] < 2:
             raise ValueError("SimCLR compares views of one image: it needs at least 2 of each (views.number).")
         projections = self.head(self.encode(batch))
-        log_p, found = log_probabilities(projections, batch.views.shape[0], self.temperature)
+        log_p, accuracy = log_probabilities(projections, batch.views.shape[0], self.temperature)
         loss = nt_xent(log_p) if self.loss == "nt-xent" else log_mean(log_p)
-        return loss, {"accuracy": found}
+        return loss, {"accuracy": accuracy}
 
 
 def log_probabilities(projections: Tensor, views: int, temperature: float) -> tuple[Tensor, Tensor]:
@@ -76,8 +76,8 @@ def log_probabilities(projections: Tensor, views: int, temperature: float) -> tu
         positives_KKM = torch.einsum("kmp,lmp->klm", z_KMP, z_KMP)
         with torch.no_grad():
             image = torch.arange(len(z), device=z.device) % images
-            found = (similarity.argmax(1) % images == image).float().mean()
-        return positives_KKM - log_norm.view(views, 1, images), found
+            accuracy = (similarity.argmax(1) % images == image).float().mean()
+        return positives_KKM - log_norm.view(views, 1, images), accuracy
 
 
 def nt_xent(log_p_KKM: Tensor) -> Tensor:

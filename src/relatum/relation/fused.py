@@ -72,7 +72,7 @@ def fused_loss(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Mean loss and the three accuracies of a relation head; gradients flow to the features and the head."""
     if len(features) != pairs.rows:
-        raise ValueError(f"the pair list speaks of {pairs.rows} rows, but there are {len(features)} rows of features")
+        raise ValueError(f"the pair list refers to {pairs.rows} rows, but there are {len(features)} rows of features")
     bn, linear1, linear2 = head.bn1, head.linear1, head.linear2
     parameters = (linear1.weight, linear1.bias, bn.weight, bn.bias, linear2.weight, linear2.bias)
     with torch.autocast(features.device.type, enabled=False):

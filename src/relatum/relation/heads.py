@@ -78,7 +78,7 @@ def make_head(
 def pair_products(rows: Tensor, pairs: Pairs) -> Tensor:
     """(P,) ⟨rows[left], rows[right]⟩ over a list of pairs."""
     if len(rows) != pairs.rows:
-        raise ValueError(f"the pair list speaks of {pairs.rows} rows, but there are {len(rows)}")
+        raise ValueError(f"the pair list refers to {pairs.rows} rows, but there are {len(rows)}")
     left, right, _ = pairs.tensors(rows.device)
     return _PairProducts.apply(rows, left, right)  # type: ignore[no-any-return, no-untyped-call]
 

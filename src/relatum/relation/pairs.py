@@ -74,7 +74,7 @@ class Pairs:
         left: (P,) int32, the first row of each pair.
         right: (P,) int32, the second row.
         targets: (P,) float32, 1 where the two rows belong together and 0 where they do not.
-        rows: how many rows of features the list speaks of (K * M).
+        rows: number of rows of features (K * M).
     """
 
     left: NDArray[np.int32]

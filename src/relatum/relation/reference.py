@@ -102,7 +102,7 @@ def relation_loss(
         focal: False is plain cross-entropy.
     """
     if len(features) != pairs.rows:
-        raise ValueError(f"the pair list speaks of {pairs.rows} rows, but there are {len(features)} rows of features")
+        raise ValueError(f"the pair list refers to {pairs.rows} rows, but there are {len(features)} rows of features")
     left, right, targets = pairs.tensors(features.device)
     logits = head(features[left], features[right])
     with torch.autocast(features.device.type, enabled=False):
