@@ -36,7 +36,7 @@ class DeepCluster(Objective):
         num_classes: sets the number of clusters, 10 × classes, unless `clusters` does. It is a count; no label is read.
         clusters: the number of clusters; 100 where there are neither clusters nor classes given.
         hidden: hidden units of the head.
-        reset: what is reinitialised at each epoch: the whole `head` (the paper), or its `last` layer (the authors' code).
+        reset: what each epoch reinitialises: the `head` (the paper), or its `last` layer (the authors' code).
         class_weights: weigh each cluster by 1 − its share of the images (the authors' code).
     """
 
