@@ -228,14 +228,14 @@ def test_malicious_files_run_nothing(
 
 
 def test_unexpected_errors_are_one_line_unless_debugged(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from relatum import listing
+    from relatum.cli import listing
 
     def fail(what: str) -> None:
         raise RuntimeError("the sky fell\nin two lines")
 
     monkeypatch.setattr(listing, "rows", fail)
     run("list", "methods", code=1)
-    assert capsys.readouterr().err == "error: unexpected RuntimeError: the sky fell (--debug shows where)\n"
+    assert capsys.readouterr().err == "error: unexpected RuntimeError: the sky fell (--debug shows the traceback)\n"
     with pytest.raises(RuntimeError):
         cli.main(["list", "methods", "--debug"])
     monkeypatch.setattr(listing, "rows", lambda what: (_ for _ in ()).throw(KeyboardInterrupt))

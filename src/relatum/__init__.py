@@ -1,4 +1,4 @@
-"""relatum: learn to see from unlabelled images by relational reasoning.
+"""relatum: learn visual representations from unlabelled images by relational reasoning.
 
 The public names; everything heavy is imported on first use, so that `import relatum` and `relatum --help` are instant.
 """
@@ -11,26 +11,40 @@ from typing import TYPE_CHECKING, Any
 from relatum.version import __version__
 
 if TYPE_CHECKING:
-    from relatum.api import embed, evaluate, pretrain, search
+    from relatum.api import Run, embed, evaluate, export, import_weights, pretrain, reproduce, search
+    from relatum.evaluation.searching import Hit
     from relatum.objectives.relational import RelationalReasoning
+    from relatum.runs.results import Result
     from relatum.runs.weights import load_backbone
 
-_PUBLIC = {
+_MODULES = {  # of the names that are not in `relatum.api`
+    "Hit": "relatum.evaluation.searching",
     "RelationalReasoning": "relatum.objectives.relational",
-    "embed": "relatum.api",
-    "evaluate": "relatum.api",
+    "Result": "relatum.runs.results",
     "load_backbone": "relatum.runs.weights",
-    "pretrain": "relatum.api",
-    "search": "relatum.api",
 }
-
-__all__ = ["RelationalReasoning", "__version__", "embed", "evaluate", "load_backbone", "pretrain", "search"]
+# `relatum.api.report` is not here: the package `relatum.report` has that name.
+__all__ = [
+    "Hit",
+    "RelationalReasoning",
+    "Result",
+    "Run",
+    "__version__",
+    "embed",
+    "evaluate",
+    "export",
+    "import_weights",
+    "load_backbone",
+    "pretrain",
+    "reproduce",
+    "search",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name not in __all__:
         raise AttributeError(f"module 'relatum' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    return getattr(importlib.import_module(_MODULES.get(name, "relatum.api")), name)
 
 
 def __dir__() -> list[str]:

@@ -37,7 +37,7 @@ def test_groups_stay_apart_and_the_seed_decides(backend: str) -> None:
     assert one.tobytes() == again.tobytes() != other.tobytes()
     assert perplexity == pytest.approx(89 / 3)
     assert np.isfinite(divergence)
-    from relatum.evaluation.knn import knn_vote
+    from relatum.features.knn import knn_vote
     from relatum.features.neighbours import nearest
 
     _, near = nearest(one, one, 5, exclude=np.arange(90))

@@ -24,7 +24,7 @@ from relatum.errors import InputError
 from relatum.objectives import EpochContext
 from relatum.objectives.batch import Batch
 from relatum.training.batches import BatchMaker
-from relatum.training.resolve import prepare
+from relatum.training.resolve import resolve
 
 BLIND = [name for name in TRAINED if not METHODS[name].uses_labels]
 # views.number, batch size: small enough for seconds, with a short last batch (36 pictures).
@@ -197,7 +197,7 @@ def test_recipes_of_the_authors_code(method: str, expected: dict[str, Any]) -> N
 def test_only_the_authors_deep_infomax_drops_the_last_short_batch(method: str, preset: str, pictures: Path) -> None:
     """36 pictures in mini-batches of 8: four full ones and one of four."""
     flags = {"data.name": str(pictures), "method": method, "preset": preset, "train.batch_size": 8, "train.epochs": 1}
-    prepared = prepare(config.draft(flags=flags))
+    prepared = resolve(config.draft(flags=flags))
     dropped = (method, preset) == ("deepinfomax", "official")
     maker = BatchMaker(prepared.images, prepared.recipe, labels=prepared.labels, min_images=2)
     assert maker.steps_per_epoch == (4 if dropped else 5)

@@ -13,21 +13,21 @@ import numpy as np
 import pytest
 import torch
 
-from relatum import api, config, data
+from relatum import config, data
 from relatum.errors import InputError
 from relatum.features import clustering
-from relatum.training import run as training
 from relatum.training.batches import BatchMaker
-from relatum.training.resolve import prepare
+from relatum.training.build import make_batches, make_objective
+from relatum.training.resolve import resolve
 
 
 def test_ranks_share_a_mini_batch_and_its_views(pictures: Path) -> None:
     draft = config.draft(
         flags={"data.name": str(pictures), "views.number": 3, "train.batch_size": 8, "train.epochs": 1}
     )
-    prepared = prepare(draft)
-    alone = BatchMaker(prepared.images, prepared.recipe).make(1)
-    parts = [BatchMaker(prepared.images, prepared.recipe, rank=rank, world=2).make(1) for rank in range(2)]
+    resolved = resolve(draft)
+    alone = BatchMaker(resolved.images, resolved.recipe).make(1)
+    parts = [BatchMaker(resolved.images, resolved.recipe, rank=rank, world=2).make(1) for rank in range(2)]
     for rank, part in enumerate(parts):
         assert part.indices is not None
         assert alone.indices is not None
@@ -38,7 +38,7 @@ def test_ranks_share_a_mini_batch_and_its_views(pictures: Path) -> None:
 def test_a_last_batch_too_short_for_all_ranks_is_dropped(pictures: Path) -> None:
     images = data.load(pictures)
     draft = config.draft(flags={"data.name": str(pictures), "train.batch_size": 11, "train.epochs": 1})
-    recipe = prepare(draft).recipe  # 36 = 3 * 11 + 3
+    recipe = resolve(draft).recipe  # 36 = 3 * 11 + 3
     assert BatchMaker(images, recipe, min_images=2).dropped == 0
     maker = BatchMaker(images, recipe, min_images=2, world=2)
     assert (maker.dropped, maker.steps_per_epoch) == (3, 3)
@@ -47,7 +47,7 @@ def test_a_last_batch_too_short_for_all_ranks_is_dropped(pictures: Path) -> None
 @pytest.mark.parametrize(
     ("method", "flags", "devices", "words"),
     [
-        ("relational", {"limit_train": 3, "batch_size": 8}, 2, "3 image.* on 2 devices: 4 are needed"),
+        ("relational", {"data.limit_train": 3, "train.batch_size": 8}, 2, "3 image.* on 2 devices: 4 are needed"),
         ("deepinfomax", {"preset": "official"}, 1, "36 image.* too few for a step of deepinfomax: 128 are needed"),
     ],
 )
@@ -55,11 +55,11 @@ def test_a_run_without_a_single_step_is_refused(
     method: str, flags: dict[str, Any], devices: int, words: str, pictures: Path
 ) -> None:
     keys = {"method": method, "data.name": str(pictures), "train.epochs": 2}
-    prepared = prepare(config.draft(flags={**keys, **{api.FLAGS[name]: value for name, value in flags.items()}}))
-    objective = training.make_objective(prepared)
+    resolved = resolve(config.draft(flags={**keys, **flags}))
+    objective = make_objective(resolved)
     fabric: Any = SimpleNamespace(world_size=devices, global_rank=0, device="cpu")
     with pytest.raises(InputError, match=words):
-        training.make_batches(prepared, objective, fabric)
+        make_batches(resolved, objective, fabric)
 
 
 CLUSTERING = """

@@ -173,7 +173,7 @@ def test_resume_refuses_other_data(pictures: Path, tmp_path: Path) -> None:
     run = relatum.pretrain(tmp_path / "data", out=tmp_path / "run", **{**FLAGS, "epochs": 1})
     (run.path / "backbone.safetensors").unlink()
     next((tmp_path / "data" / "down").iterdir()).unlink()
-    with pytest.raises(InputError, match="not those this run began with"):
+    with pytest.raises(InputError, match="not those this run started with"):
         relatum.pretrain(tmp_path / "data", out=run, resume=True, **{**FLAGS, "epochs": 1})
 
 
@@ -263,7 +263,7 @@ def test_the_objective_alone_in_a_custom_loop() -> None:
 
 
 def test_keywords_are_checked() -> None:
-    with pytest.raises(TypeError, match="unexpected keyword 'vews'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'vews'"):
         relatum.pretrain("shapes", vews=3)
     with pytest.raises(InputError, match="no data"):
         relatum.pretrain()
@@ -344,18 +344,18 @@ def test_a_supervised_run_is_scored_on_images_as_it_was_trained_on(
 ) -> None:
     from shutil import copytree
 
-    from relatum.training import run as training
+    from relatum.training import monitor
 
     for split in ("train", "test"):
         copytree(pictures, tmp_path / "data" / split)
     seen: list[tuple[int, tuple[float, ...]]] = []
-    original = training.clean_features
+    original = monitor.clean_features
 
     def watch(backbone: torch.nn.Module, images: Any) -> torch.Tensor:
         seen.append((images.side, tuple(images.mean)))
         return original(backbone, images)
 
-    monkeypatch.setattr(training, "clean_features", watch)
+    monkeypatch.setattr(monitor, "clean_features", watch)
     flags = {**FLAGS, "epochs": 1, "method": "supervised", "views": 1, "knn_every": 1}
     settings = {"data.mean": "0.1,0.2,0.3"}
     run = relatum.pretrain(tmp_path / "data", out=tmp_path / "run", side=40, set=settings, **flags)
@@ -388,3 +388,58 @@ def test_an_unfinished_run_is_scored_with_a_word(whole: api.Run, pictures: Path,
     result = relatum.evaluate("knn", tmp_path / "run", data=pictures, split="val", settings=settings)
     assert "is not finished" in capsys.readouterr().err
     assert result.settings["k"] == 3
+
+
+def kaggle_layout(pictures: Path, folder: Path) -> Path:
+    """train/down, train/across and a test folder without classes, as Kaggle gives them out."""
+    from shutil import copyfile, copytree
+
+    for name in ("down", "across"):
+        copytree(pictures / name, folder / "train" / name)
+    (folder / "test").mkdir()
+    for path in (pictures / "slanted").iterdir():
+        copyfile(path, folder / "test" / path.name)
+    return folder
+
+
+def test_a_supervised_run_without_test_labels_is_finished_with_a_warning(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from relatum import cli
+
+    data = kaggle_layout(pictures, tmp_path / "data")
+    words = ["pretrain", str(data), "--out", str(tmp_path / "run"), "--method", "supervised", "--batch-size", "8"]
+    words += ["--epochs", "1", "--compile", "off", "--threads", "1"]
+    for more in ([], ["--resume"]):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([*words, *more])
+        assert not caught.value.code
+        assert ("the test split of data has no labels" in capsys.readouterr().err) == (not more)
+        record = json.loads((tmp_path / "run" / "run.json").read_text())
+        assert (record["status"], record["classifier_score"]) == ("finished", "the test split of data has no labels")
+    assert (tmp_path / "run" / "backbone.safetensors").exists()
+    assert not (tmp_path / "run" / "evaluations").exists()
+
+
+def test_a_supervised_run_that_was_killed_before_its_score_is_scored_by_a_resume(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relatum.api import pretraining
+
+    flags = {**FLAGS, "epochs": 1, "method": "supervised", "views": 1, "val_fraction": 0.25}
+    whole = relatum.pretrain(pictures, out=tmp_path / "whole", **flags)
+
+    def killed(*arguments: Any) -> str:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretraining, "_score_classifier", killed)
+        with pytest.raises(KeyboardInterrupt):
+            relatum.pretrain(pictures, out=tmp_path / "run", **flags)
+    weights = backbone_bytes(tmp_path / "run")
+    assert weights == backbone_bytes(whole)  # they are written before the score
+    again = relatum.pretrain(pictures, out=tmp_path / "run", resume=True, **flags)
+    name = f"evaluations/classifier-{pictures.name}-val.json"
+    scores = [json.loads((run.path / name).read_text())["accuracy"] for run in (whole, again)]
+    assert scores[0] == scores[1]
+    assert backbone_bytes(again) == weights

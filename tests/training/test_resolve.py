@@ -9,12 +9,12 @@ import torch
 
 from relatum import config
 from relatum.errors import InputError
-from relatum.training import resolve as prepare
+from relatum.training import resolve
 
 
-def of(pictures: Path | str, **values: Any) -> prepare.Prepared:
+def of(pictures: Path | str, **values: Any) -> resolve.Resolved:
     flags = {"data.name": str(pictures), **{key.replace("__", "."): value for key, value in values.items()}}
-    return prepare.prepare(config.draft(flags=flags))
+    return resolve.resolve(config.draft(flags=flags))
 
 
 def test_everything_automatic_is_resolved(pictures: Path) -> None:
@@ -31,15 +31,14 @@ def test_everything_automatic_is_resolved(pictures: Path) -> None:
 def test_a_folder_gets_defaults_for_this_machine_and_says_which(
     pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = of(pictures)
-    assert "--views" in prepared.chosen
-    assert "--epochs" in prepared.chosen
-    assert prepared.recipe.views.number == 8
-    assert prepared.recipe.train.epochs == 200  # few images: many passes, up to the paper's
-    chosen = of(pictures, views__number=4, train__epochs=3)
-    assert (chosen.recipe.views.number, chosen.recipe.train.epochs) == (4, 3)
-    assert "--views" not in chosen.chosen
-    assert of("shapes").chosen == ""
+    resolved = of(pictures)
+    assert resolved.folder_defaults == {"backbone.name": "conv4", "views.number": 8, "train.epochs": 200}
+    assert resolved.recipe.views.number == 8
+    assert resolved.recipe.train.epochs == 200  # few images: many passes, up to the paper's
+    partly_set = of(pictures, views__number=4, train__epochs=3)
+    assert (partly_set.recipe.views.number, partly_set.recipe.train.epochs) == (4, 3)
+    assert partly_set.folder_defaults == {"backbone.name": "conv4"}
+    assert of("shapes").folder_defaults == {}
     assert of(pictures, method="simclr").recipe.views.number == 2
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     gpu = of(pictures).recipe
@@ -47,26 +46,26 @@ def test_a_folder_gets_defaults_for_this_machine_and_says_which(
 
 
 def test_compile_pays_for_long_runs_with_a_compiler(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "has_compiler", lambda: True)
+    monkeypatch.setattr(resolve, "has_compiler", lambda: True)
     long = {"backbone__name": "resnet8", "train__epochs": 100_000}
     assert of(pictures, **long).recipe.run.compile == "on"
     assert of(pictures, backbone__name="resnet8", train__epochs=1).recipe.run.compile == "off"
     assert of(pictures, train__epochs=100_000).recipe.run.compile == "off"  # Conv-4 has kernels of its own
     assert of(pictures, train__epochs=100_000, run__precision="bf16-mixed").recipe.run.compile == "on"
-    monkeypatch.setattr(prepare, "has_compiler", lambda: False)
+    monkeypatch.setattr(resolve, "has_compiler", lambda: False)
     assert of(pictures, **long).recipe.run.compile == "off"
     assert of(pictures, run__compile="on").recipe.run.compile == "on"  # the user's word counts
 
 
 def test_without_numba_torch_serves(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prepare, "numba_available", lambda: False)
+    monkeypatch.setattr(resolve, "numba_available", lambda: False)
     assert of(pictures).recipe.run.kernels == "torch"
 
 
 def test_unavailable_devices_are_rejected(pictures: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a CUDA device here")
-    with pytest.raises(InputError, match="cuda is not available here; there is: cpu"):
+    with pytest.raises(InputError, match="cuda is not available here; available: cpu"):
         of(pictures, run__device="cuda")
 
 
@@ -91,7 +90,7 @@ def test_what_a_method_cannot_learn_from_is_refused_before_an_image_is_read(
     def never(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("no data is loaded for a run that cannot be")
 
-    monkeypatch.setattr(prepare.data, "load", never)
+    monkeypatch.setattr(resolve.data, "load", never)
     with pytest.raises(InputError, match=words):
         of("shapes", **values)
 
@@ -122,19 +121,19 @@ def test_a_recipe_file_says_no_labels_by_default_and_supervised_sees_them_all(pi
     file = tmp_path / "recipe.toml"
     file.write_text(of(pictures, method="supervised", train__epochs=1).recipe.to_toml())
     assert "labels = 0.0" in file.read_text()
-    again = prepare.prepare(config.draft(recipe_file=file))
+    again = resolve.resolve(config.draft(recipe_file=file))
     assert again.labels is not None
     assert (again.labels >= 0).all()
     with pytest.raises(InputError, match="--labels 0"):
-        prepare.prepare(config.draft(recipe_file=file, sets=["data.labels=0"]))
+        resolve.resolve(config.draft(recipe_file=file, sets=["data.labels=0"]))
 
 
 def test_epochs_of_random_weights_are_ignored_with_a_note() -> None:
-    prepared = of("shapes", method="random", train__epochs=5)
-    assert prepared.recipe.train.epochs == 0
-    assert prepared.notes == ("--epochs 5: random weights are not trained; there are 0 epochs.",)
-    assert of("shapes", method="random").notes == of("shapes", method="random", train__epochs=0).notes == ()
-    assert of("shapes", train__epochs=5).notes == ()
+    resolved = of("shapes", method="random", train__epochs=5)
+    assert resolved.recipe.train.epochs == 0
+    assert resolved.warnings == ("--epochs 5 is ignored: random weights are not trained.",)
+    assert of("shapes", method="random").warnings == of("shapes", method="random", train__epochs=0).warnings == ()
+    assert of("shapes", train__epochs=5).warnings == ()
 
 
 def test_supervised_needs_labels(tmp_path: Path, pictures: Path) -> None:
@@ -151,9 +150,9 @@ def test_supervised_needs_labels(tmp_path: Path, pictures: Path) -> None:
 
 
 def test_parts_are_held_out_and_limited(pictures: Path) -> None:
-    prepared = of(pictures, data__val_fraction=0.25, data__limit_train=9)
-    assert prepared.validation is not None
-    assert (len(prepared.images), len(prepared.validation)) == (9, 9)
-    assert prepared.images.files is not None
-    assert prepared.validation.files is not None
-    assert not set(prepared.images.files) & set(prepared.validation.files)
+    resolved = of(pictures, data__val_fraction=0.25, data__limit_train=9)
+    assert resolved.validation is not None
+    assert (len(resolved.images), len(resolved.validation)) == (9, 9)
+    assert resolved.images.files is not None
+    assert resolved.validation.files is not None
+    assert not set(resolved.images.files) & set(resolved.validation.files)

@@ -32,9 +32,10 @@ from relatum.objectives import EpochContext
 from relatum.runs.folder import RunFolder
 from relatum.system.allocator import keep_freed_memory
 from relatum.training.batches import BatchMaker
+from relatum.training.build import make_batches, make_objective
 from relatum.training.loop import Trainer, compile_backbone, make_fabric
-from relatum.training.resolve import Prepared, check_method, resolve_machine, visible_labels
-from relatum.training.run import clean_features, make_batches, make_objective
+from relatum.training.monitor import clean_features
+from relatum.training.resolve import Resolved, check_recipe, resolve_machine, visible_labels
 
 _HEAD_START = 2  # batches that each worker prepares ahead (PyTorch's default)
 Step = Callable[[], None]
@@ -67,11 +68,11 @@ def measure(
         plain: whether the plain loop is measured.
         root: where CIFAR-10 lies; without it the images are `shapes`.
     """
-    prepared = prepare_step(method, backbone, views, batch_size, side, compile, root)
-    recipe = prepared.recipe
+    resolved = prepare_step(method, backbone, views, batch_size, side, compile, root)
+    recipe = resolved.recipe
     keep_freed_memory()  # as training does; the bare side gains from it too (a third for Conv-4)
-    sides: dict[str, Step] = {"bare": bare_step(recipe), "ours": our_step(prepared)}
-    loop = plain_loop(prepared) if plain and method == "relational" else None
+    sides: dict[str, Step] = {"bare": bare_step(recipe), "ours": our_step(resolved)}
+    loop = plain_loop(resolved) if plain and method == "relational" else None
     for step in sides.values():  # compile, fill caches
         for _ in range(3):
             step()
@@ -103,7 +104,7 @@ def measure(
 
 def prepare_step(
     method: str, backbone: str, views: int | None, batch_size: int | None, side: int | None, compile: str, root: Any
-) -> Prepared:
+) -> Resolved:
     """The recipe and the images of a step that is to be measured."""
     images = real_images(side, root)
     flags = {
@@ -116,12 +117,10 @@ def prepare_step(
         "run.device": "cpu",
         "train.epochs": 1000,  # what `auto` decides for a long run
     }
-    found = {"data.side": images.side, "data.pad": images.pad, "data.images": len(images)}
-    draft = config.draft(flags=flags)
-    recipe = draft.recipe(found)
-    check_method(recipe)
-    recipe = config.Draft({**draft.values, **resolve_machine(recipe)}).recipe(found)
-    return Prepared(recipe, images, None, visible_labels(images, recipe))
+    data_facts = {"data.side": images.side, "data.pad": images.pad, "data.images": len(images)}
+    recipe = resolve_machine(config.draft(flags=flags).recipe(data_facts))
+    check_recipe(recipe)
+    return Resolved(recipe, images, None, visible_labels(images, recipe))
 
 
 def bare_step(recipe: config.Recipe) -> Step:
@@ -140,12 +139,12 @@ def bare_step(recipe: config.Recipe) -> Step:
     return step
 
 
-def our_step(prepared: Prepared) -> Step:
+def our_step(resolved: Resolved) -> Step:
     """The step of `relatum pretrain`, batch after batch."""
-    recipe = prepared.recipe
-    objective = make_objective(prepared)
+    recipe = resolved.recipe
+    objective = make_objective(resolved)
     fabric = make_fabric(recipe)
-    maker: BatchMaker = make_batches(prepared, objective, fabric)
+    maker: BatchMaker = make_batches(resolved, objective, fabric)
     count, side = recipe.views.number * recipe.train.batch_size, recipe.data.side or 32
     if recipe.run.compile == "on":
         example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
@@ -154,25 +153,25 @@ def our_step(prepared: Prepared) -> Step:
             raise InputError(f"torch.compile does not work here: {failure}")
     folder = RunFolder(Path(tempfile.gettempdir()))  # nothing is written by single steps
     trainer = Trainer(
-        objective, recipe, maker, folder, info={}, fabric=fabric, features=lambda: torch.zeros(len(prepared.images), 64)
+        objective, recipe, maker, folder, info={}, fabric=fabric, features=lambda: torch.zeros(len(resolved.images), 64)
     )
-    full = len(prepared.images) // recipe.train.batch_size  # a short last batch is another step
+    full = len(resolved.images) // recipe.train.batch_size  # a short last batch is another step
 
     def step() -> None:
         batch = maker.make(trainer.step % max(full, 1))
         trainer.train_step(batch)
         trainer.step += 1
 
-    objective.start_epoch(EpochContext(1, 0, lambda: clean_features(objective.backbone, prepared.images)))
+    objective.start_epoch(EpochContext(1, 0, lambda: clean_features(objective.backbone, resolved.images)))
     objective.train()
     return step
 
 
-def plain_loop(prepared: Prepared) -> Iterator[None]:
+def plain_loop(resolved: Resolved) -> Iterator[None]:
     """The usual loop; each item is one finished step."""
-    recipe = prepared.recipe
+    recipe = resolved.recipe
     chain = PillowChain(recipe.data.side or 32, recipe.data.mean or (0.5,) * 3, recipe.data.std or (0.25,) * 3)
-    images = PlainViews(prepared.images.images, recipe.views.number, chain)
+    images = PlainViews(resolved.images.images, recipe.views.number, chain)
     loader = DataLoader(
         images,
         recipe.train.batch_size,
@@ -206,7 +205,7 @@ def _time(step: Step, count: int) -> list[float]:
 
 
 def _time_loop(loop: Iterator[None], count: int) -> list[float]:
-    """Use up what the workers prepared while others were measured, then time; at the end let them fall asleep."""
+    """Use up what the workers resolved while others were measured, then time; at the end let them fall asleep."""
     for _ in range(_HEAD_START * torch.get_num_threads() + 2):
         next(loop)
     taken = []

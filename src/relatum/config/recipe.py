@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,11 @@ class Draft:
         """What the user said about `key`, or `default`."""
         return self.values.get(key, default)
 
+    @cached_property
+    def request(self) -> Recipe:
+        """What the user asked for with the paper's defaults, before data and machine are known."""
+        return self.recipe()
+
     def recipe(self, found: Mapping[str, Any] | None = None) -> Recipe:
         """The complete recipe; `found` (machine, data) lies between the paper's defaults and the user's word."""
         get = self.values.get
@@ -282,7 +288,7 @@ def draft(
         said[key.strip()] = value.strip()
     said.update({key: value for key, value in (flags or {}).items() if value is not None})
     made = Draft({**values, **said}, frozenset(said))
-    made.recipe()  # an unknown key or a bad value is an error now, not after an hour of decoding
+    _ = made.request  # an unknown key or a bad value is an error now, not after an hour of decoding
     return made
 
 

@@ -19,18 +19,18 @@ from relatum.config.settings import build, table
 from relatum.errors import InputError, RelatumError
 from relatum.runs.folder import RunFolder, read_recipe
 from relatum.runs.results import Result, make_result
+from relatum.system.devices import find_device
 from relatum.system.files import file_safe
 from relatum.system.progress import Display
 
 if TYPE_CHECKING:
     from relatum.evaluation.classifier import save_classifier
     from relatum.evaluation.embedding import embed
-    from relatum.evaluation.knn import knn_accuracy
     from relatum.evaluation.searching import search
 
-__all__ = ["PROTOCOLS", "Protocol", "Result", "embed", "evaluate", "knn_accuracy", "save_classifier", "search"]
+__all__ = ["PROTOCOLS", "Protocol", "Result", "embed", "evaluate", "save_classifier", "search"]
 
-_LAZY = {"embed": "embedding", "knn_accuracy": "knn", "save_classifier": "classifier", "search": "searching"}
+_LAZY = {"embed": "embedding", "save_classifier": "classifier", "search": "searching"}
 
 
 def __getattr__(name: str) -> Any:
@@ -65,7 +65,7 @@ def evaluate(
         tag: sets results of the same protocol, dataset and split apart.
         settings: the protocol's settings by name, as `--set key=value` gives them.
         root: the folder that holds the datasets.
-        device: `auto` (CUDA where there is one), or a torch device.
+        device: `auto`, `cpu`, `cuda` or `mps`.
         progress: show bars on standard error.
 
     Returns:
@@ -83,7 +83,7 @@ def evaluate(
     from relatum.features import state_hash
     from relatum.runs.weights import load_backbone
 
-    backbone = load_backbone(run).to(_device(device))
+    backbone = load_backbone(run).to(find_device(device))
     before = state_hash(backbone)
     task = Task(
         run=run,
@@ -143,11 +143,3 @@ def _settings(protocol: str, kind: type, values: Mapping[str, Any], epochs: int 
     if "epochs" not in {f.name for f in fields(kind)}:
         raise InputError(f"{protocol} evaluation trains nothing, so it has no epochs; leave --epochs out.")
     return build(kind, {**values, "epochs": epochs}, protocol)
-
-
-def _device(wanted: str) -> str:
-    import torch
-
-    if wanted != "auto":
-        return wanted
-    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -16,6 +16,7 @@ from relatum.errors import InputError
 from relatum.features import Features, cached, extract
 from relatum.runs.folder import RunFolder
 from relatum.runs.weights import load_backbone
+from relatum.system.devices import find_device
 from relatum.system.files import write_atomically
 
 Source = str | os.PathLike[str]
@@ -28,6 +29,7 @@ def embed(
     out: Source | None = None,
     split: str = "train",
     root: Source | None = None,
+    device: str = "auto",
     batch_size: int = 512,
     progress: bool = True,
 ) -> Features:
@@ -42,11 +44,12 @@ def embed(
         out: a file to write: `.npz` (features, labels, files, names) or `.parquet` (one row per image; needs pyarrow).
         split: of a dataset.
         root: the folder that holds the datasets.
+        device: of a backbone that is loaded here: `auto`, `cpu`, `cuda` or `mps`. A module stays where it is.
         batch_size: images per pass.
         progress: show a bar when it takes long.
     """
     target = None if out is None else _check_target(Path(out))
-    module = backbone if isinstance(backbone, nn.Module) else load_backbone(Path(backbone))
+    module = backbone if isinstance(backbone, nn.Module) else load_backbone(Path(backbone)).to(find_device(device))
     images = data if isinstance(data, ImageSet) else load_for(module, data, split=split, root=root)
     if isinstance(backbone, nn.Module) or not Path(backbone).is_dir():
         z = extract(module, images, batch_size=batch_size, progress=progress)

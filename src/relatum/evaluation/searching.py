@@ -17,6 +17,7 @@ from relatum.evaluation.embedding import Source, embed, load_for
 from relatum.features import extract
 from relatum.features.neighbours import nearest
 from relatum.runs.weights import load_backbone
+from relatum.system.devices import find_device
 from relatum.system.files import write_atomically
 from relatum.system.progress import Display
 
@@ -39,6 +40,7 @@ def search(
     top: int = 10,
     out: Source | None = None,
     split: str = "train",
+    device: str = "auto",
     root: Source | None = None,
     progress: bool = True,
 ) -> list[Hit]:
@@ -51,6 +53,7 @@ def search(
         top: how many to find for each; fewer where the gallery is smaller.
         out: a PNG to draw the queries with what was found.
         split: of a dataset.
+        device: `auto`, `cpu`, `cuda` or `mps`.
         root: the folder that holds the datasets.
         progress: show a bar when it takes long.
     """
@@ -58,13 +61,13 @@ def search(
         raise InputError("there is nothing to search for: name at least one image file.")
     if top < 1:
         raise InputError(f"top = {top} is out of range: it must be at least 1.")
-    backbone = load_backbone(Path(run))
+    backbone = load_backbone(Path(run)).to(find_device(device))
     images = load_for(backbone, gallery, split=split, root=root)
     asked = read_queries(queries, images)
     names = asked.files or []
     for query in asked.skipped:
         Display(quiet=not progress).warn(f"{query.path} cannot be read ({query.reason}): not searched for.")
-    z = embed(run, images, progress=progress)
+    z = embed(run, images, device=device, progress=progress)
     distances, indices = nearest(extract(backbone, asked), z, min(top, len(images)))
     hits = [
         Hit(query, rank + 1, file_of(images, int(indices[i, rank])), float(distances[i, rank]))

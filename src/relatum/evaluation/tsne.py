@@ -22,8 +22,8 @@ from relatum.data import sets
 from relatum.data.imageset import ImageSet
 from relatum.drawing import save_map, thumbnails
 from relatum.errors import InputError
-from relatum.evaluation.knn import knn_vote
 from relatum.evaluation.task import OFFLINE, Outcome, Task
+from relatum.features.knn import knn_vote
 from relatum.features.neighbours import nearest
 from relatum.runs import artifacts
 from relatum.runs.folder import RunFolder

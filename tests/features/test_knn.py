@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relatum.evaluation.knn import knn_accuracy, knn_predict
+from relatum.features.knn import knn_accuracy, knn_predict
 
 
 def brute(x: np.ndarray, y: np.ndarray, q: np.ndarray, k: int, metric: str, uniform: bool) -> np.ndarray:

@@ -1,0 +1,144 @@
+"""What a trained backbone is used for: `evaluate`, `embed`, `search` and `report`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from relatum import config, evaluation
+from relatum.api.runs import StrPath, data_name, optional_path
+from relatum.evaluation import Result
+from relatum.runs.folder import RunFolder
+from relatum.system.progress import Display
+
+if TYPE_CHECKING:  # torch and numpy are imported when a backbone is loaded
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from relatum.evaluation.searching import Hit
+
+
+def evaluate(
+    protocol: str,
+    run: StrPath,
+    *,
+    data: StrPath,
+    split: str = "test",
+    epochs: int | None = None,
+    seed: int | None = None,
+    tag: str = "",
+    settings: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    root: StrPath | None = None,
+    progress: bool = True,
+) -> Result:
+    """Evaluate the backbone of a run and write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json.
+
+    Args:
+        protocol: `linear`, `knn`, `finetune`, `retrieval` or `tsne`.
+        run: run folder, or a ledger entry with weights, which is unpacked to a run folder under `runs` first.
+        data: dataset name or folder of images.
+        split: `test`, or `val` for the part of the training set that the run held out.
+        epochs: number of training epochs of the linear probe or of finetuning.
+        seed: random seed of the evaluation; 1 by default.
+        tag: suffix of the result file's name.
+        settings: settings of the protocol by name, as in `--set key=value`.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        root: data root folder.
+        progress: show progress bars.
+    """
+    path = Path(run)
+    if path.suffix in (".json", ".safetensors") and path.is_file():
+        from relatum.runs.ledger import unpack
+
+        path = unpack(path)
+    folder = RunFolder(path)
+    if folder.exists() and not folder.finished():
+        step = folder.read_record().get("steps", "an early step")
+        Display().warn(f"{folder.path} is not finished: its newest checkpoint (step {step}) is evaluated.")
+    return evaluation.evaluate(
+        protocol,
+        folder.path,
+        data=data_name(data),
+        split=split,
+        epochs=epochs,
+        seed=None if seed is None else config.seed(seed),
+        tag=tag,
+        settings=settings,
+        root=optional_path(root),
+        device=device,
+        progress=progress,
+    )
+
+
+def embed(
+    backbone: StrPath | nn.Module,
+    data: StrPath,
+    *,
+    out: StrPath | None = None,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    batch_size: int = 512,
+    progress: bool = True,
+) -> NDArray[np.float32]:
+    """Compute the (N, d) float32 representations of all images of `data`.
+
+    Args:
+        backbone: run folder, weights file, or module (`relatum.load_backbone`).
+        data: dataset name or folder of images.
+        out: file to write as well: `.npz`, or `.parquet` (needs pyarrow).
+        split: split of a dataset.
+        device: device for a backbone that is loaded here; a module stays where it is.
+        root: data root folder.
+        batch_size: images per forward pass.
+        progress: show a progress bar.
+    """
+    return evaluation.embed(
+        backbone, data, out=out, split=split, device=device, root=root, batch_size=batch_size, progress=progress
+    )
+
+
+def search(
+    run: StrPath,
+    gallery: StrPath,
+    queries: Sequence[StrPath],
+    *,
+    top: int = 10,
+    out: StrPath | None = None,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    progress: bool = True,
+) -> list[Hit]:
+    """Find the images of a gallery that are nearest to each query image.
+
+    Args:
+        run: run folder or weights file.
+        gallery: folder of images or dataset name.
+        queries: image files.
+        top: number of images to return per query.
+        out: PNG file for a contact sheet.
+        split: split of a dataset.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        root: data root folder.
+        progress: show a progress bar.
+    """
+    return evaluation.search(
+        run, gallery, queries, top=top, out=out, split=split, device=device, root=root, progress=progress
+    )
+
+
+def report(runs: Sequence[StrPath], *, out: StrPath | None = None) -> Path:
+    """Write one self-contained HTML report of one run, or of several side by side.
+
+    Args:
+        runs: run folders.
+        out: output file; `report.html` in the first run by default.
+    """
+    from relatum.report import build
+
+    paths = [Path(run) for run in runs]
+    return build(paths, Path(out) if out is not None else RunFolder(paths[0]).report)

@@ -1,0 +1,195 @@
+"""`pretrain`: the life of a run.
+
+What the user asked for (`config.draft`), the complete recipe with its data (`training.resolve`), training until the
+weights are written (`training.run`), and then the score of a supervised run's classifier (`evaluation`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from relatum import config
+from relatum.api.runs import Run, StrPath, data_name, optional_path
+from relatum.errors import InputError, RelatumError
+from relatum.runs.folder import RunFolder
+from relatum.system.progress import Display
+
+if TYPE_CHECKING:  # torch is imported when training starts
+    from torch import nn
+
+    from relatum.objectives import Objective
+    from relatum.training.resolve import Resolved
+
+
+def pretrain(
+    data: StrPath | None = None,
+    *,
+    out: StrPath | None = None,
+    method: str | None = None,
+    backbone: str | nn.Module | None = None,
+    views: int | None = None,
+    batch_size: int | None = None,
+    epochs: int | None = None,
+    seed: int | None = None,
+    preset: str | None = None,
+    recipe: StrPath | None = None,
+    set: Mapping[str, Any] | Sequence[str] = (),
+    resume: bool = False,
+    overwrite: bool = False,
+    init: StrPath | None = None,
+    device: str | None = None,
+    devices: int | None = None,
+    threads: int | None = None,
+    precision: str | None = None,
+    compile: str | None = None,
+    labels: float | None = None,
+    val_fraction: float | None = None,
+    limit_train: int | None = None,
+    side: int | None = None,
+    strict: bool | None = None,
+    knn_every: int | None = None,
+    root: StrPath | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Pretrain a backbone on images.
+
+    An argument that is None takes the paper's value for the method and dataset; see `relatum pretrain --help`.
+
+    Args:
+        data: dataset name or folder of images.
+        out: run folder; `runs/NAME` by default.
+        method: training method.
+        backbone: backbone name, `module:function`, or any `nn.Module` from (N, 3, H, W) to (N, d).
+        views: K, number of views per image.
+        batch_size: M, images per step.
+        epochs: number of training epochs.
+        seed: random seed.
+        preset: `paper`, or `official` (the settings of the authors' code).
+        recipe: TOML file with recipe keys to start from.
+        set: recipe keys and values, as a mapping or as `key=value` strings.
+        resume: continue from the newest checkpoint; start if there is none; do nothing if the run is finished.
+        overwrite: replace an existing run.
+        init: run or weights file to start from.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        devices: number of devices for data-parallel training.
+        threads: number of CPU threads.
+        precision: `32`, `bf16-mixed` or `16-mixed`.
+        compile: compile the backbone with `torch.compile`: `auto`, `on` or `off`.
+        labels: fraction of the labels that training may use.
+        val_fraction: fraction of the training set to hold out for validation.
+        limit_train: train on at most this many images.
+        side: side of a view in pixels.
+        strict: raise an error on an unreadable image file.
+        knn_every: measure kNN accuracy every this many epochs.
+        root: data root folder.
+        quiet: print nothing.
+
+    Raises:
+        InputError: the arguments or the data cannot be used.
+        Interrupted: SIGINT or SIGTERM arrived; the run is saved and can be resumed.
+    """
+    if resume and overwrite:
+        raise InputError("--resume continues a run and --overwrite replaces it: give one of them.")
+    custom_backbone = backbone if not (backbone is None or isinstance(backbone, str)) else None
+    flags = {
+        "data.name": None if data is None else data_name(data),
+        "method": method,
+        "backbone.name": backbone if custom_backbone is None else f"object:{type(custom_backbone).__name__}",
+        "views.number": views,
+        "train.batch_size": batch_size,
+        "train.epochs": epochs,
+        "seed": seed,
+        "preset": preset,
+        "init": None if init is None else str(Path(init).resolve()),  # a resume may start in another folder
+        "run.device": device,
+        "run.devices": devices,
+        "run.threads": threads,
+        "run.precision": precision,
+        "run.compile": compile,
+        "data.labels": labels,
+        "data.val_fraction": val_fraction,
+        "data.limit_train": limit_train,
+        "data.side": side,
+        "data.strict": strict,
+        "log.knn_every": knn_every,
+    }
+    sets = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else set
+    draft = config.draft(recipe_file=None if recipe is None else Path(recipe), sets=sets, flags=flags)
+    folder = _run_folder(out, draft, resume=resume)
+    worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run
+    display = Display(quiet=quiet or worker)
+    with nullcontext() if worker else folder.lock():
+        if folder.exists() and not (resume or overwrite or worker):
+            raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
+        _pretrain(
+            draft, folder, display, overwrite=overwrite, custom_backbone=custom_backbone, root=optional_path(root)
+        )
+    return Run(folder.path)
+
+
+def _pretrain(
+    draft: config.Draft,
+    folder: RunFolder,
+    display: Display,
+    *,
+    overwrite: bool,
+    custom_backbone: nn.Module | None,
+    root: Path | None,
+) -> None:
+    """Resolve, train, score. An existing run is resumed, or replaced once the new one is about to start."""
+    from relatum.training import resolve
+
+    exists = folder.exists()
+    if exists and not overwrite:
+        if folder.finished() and folder.read_record().get("classifier_score") != "pending":
+            display.say(f"{folder.path} is finished; nothing to do.")
+            return
+        resolved = resolve.resume(folder.path, draft, root=root)
+    else:
+        resolved = resolve.resolve(draft, root=root)
+    from relatum.training.run import train  # imports Lightning Fabric, which takes a second
+
+    objective = train(
+        resolved, folder, display, custom_backbone=custom_backbone, root=root, replace=exists and overwrite
+    )
+    if objective is not None and hasattr(objective, "predict"):
+        folder.update_record(classifier_score="pending")  # a run that is killed here is scored by the next resume
+        folder.update_record(classifier_score=_score_classifier(objective, resolved, folder, display, root))
+
+
+def _score_classifier(
+    objective: Objective, resolved: Resolved, folder: RunFolder, display: Display, root: Path | None
+) -> str:
+    """Score the classifier of a supervised run on the held-out part or the test split; the weights are written before.
+
+    Returns:
+        `done`, or why there is no score: that is no failure of the run.
+    """
+    from relatum.evaluation import save_classifier
+    from relatum.training.monitor import classifier_logits, load_test_images
+
+    try:
+        images, split = load_test_images(resolved, root)
+        if images.labels is None:
+            raise InputError(f"the {split} split of {images.name} has no labels")
+        if images.classes != resolved.images.classes:
+            raise InputError(f"the {split} split of {images.name} has other classes than the training images")
+        logits = classifier_logits(objective, images)
+        save_classifier(folder.path, logits, images, split=split, n_train=len(resolved.images))
+    except (RelatumError, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        display.warn(f"the classifier was not scored: {reason}. The run is finished and its weights are complete.")
+        return reason
+    return "done"
+
+
+def _run_folder(out: StrPath | None, draft: config.Draft, *, resume: bool) -> RunFolder:
+    data_name = str(draft.get("data.name") or "")
+    resumes = resume and out is not None and RunFolder(Path(out)).exists()  # then the run's recipe names its data
+    if not data_name and not resumes:
+        raise InputError("no data: give a dataset name (`relatum list datasets`) or a folder of images.")
+    return RunFolder(Path("runs") / Path(data_name).name if out is None else Path(out))

@@ -1,0 +1,118 @@
+"""`main`: the table of commands, and how errors end a command.
+
+Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130/143 interrupted after a clean save. With `--json`, standard
+output holds exactly one JSON document; everything else goes to standard error. A new command is a plain typed function
+in the file of its group and one row below.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from relatum.cli import data, evaluation, paper, tools, training, weights
+from relatum.errors import Interrupted, RelatumError, unknown
+
+Command = Callable[..., None]
+
+COMMANDS: dict[str, Command] = {
+    "demo": training.demo,
+    "list": tools.list_names,
+    "pretrain": training.pretrain,
+    "evaluate": evaluation.evaluate,
+    "embed": evaluation.embed,
+    "search": evaluation.search,
+    "report": evaluation.report,
+    "reproduce": paper.reproduce,
+    "bench": tools.bench,
+    "export": weights.export,
+    "import": weights.import_weights,
+}
+DATA_COMMANDS: dict[str, Command] = {"get": data.get, "info": data.info, "shard": data.shard}
+
+app = typer.Typer(
+    name="relatum",
+    help="Learn visual representations from unlabelled images by relational reasoning. Start with `relatum demo`.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+data_app = typer.Typer(help="Download, inspect or pack datasets.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+for _name, _command in COMMANDS.items():
+    app.command(_name)(_command)
+for _name, _command in DATA_COMMANDS.items():
+    data_app.command(_name)(_command)
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="print the version")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="show a traceback when a command fails")] = False,
+) -> None:
+    if version:
+        from relatum.version import __version__
+
+        print(f"relatum {__version__}")
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit; errors are one or two lines on standard error."""
+    # Before torch is imported: OpenMP's idle threads spin for long and take a core from our kernels' threads. With
+    # short spinning a step of K = 4 takes 18 ms instead of 25 (docs/performance.md). A value set by the user is kept.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # file names may contain bytes that are not text
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    try:
+        code = app(args=arguments, prog_name="relatum", standalone_mode=False)
+    except Interrupted as error:  # not a failure: everything is saved
+        print(error, file=sys.stderr)
+        code = error.exit_code
+    except RelatumError as error:
+        if debug:
+            raise
+        code = _print_error(f"{error}", error.exit_code)
+    except KeyboardInterrupt:
+        code = _print_error("interrupted.", 130)
+    except BrokenPipeError:  # the reader of our output has closed it, as in `relatum list methods | head -1`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    except Exception as error:
+        code = _exit_code(error, arguments, debug)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
+    """Print a usage error of the CLI library or an unexpected error, and return the exit code."""
+    if hasattr(error, "format_message") and hasattr(error, "exit_code"):
+        message = error.format_message()
+        if not message:  # a bare `relatum` has printed its help
+            return 0
+        if "No such command" in message:
+            name = next((argument for argument in arguments if not argument.startswith("-")), "")
+            message = str(unknown("command", name, [*COMMANDS, "data"]))
+        return _print_error(message, int(error.exit_code) or 2)
+    if isinstance(error, typer.Abort):
+        return _print_error("interrupted.", 130)
+    if debug:
+        raise error
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    return _print_error(f"unexpected {type(error).__name__}: {first_line} (--debug shows the traceback)", 1)
+
+
+def _print_error(message: str, code: int) -> int:
+    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    label = "\x1b[1;31merror:\x1b[0m" if colour else "error:"
+    print(f"{label} {message}", file=sys.stderr)
+    return code

@@ -1,0 +1,95 @@
+"""Commands that use a trained backbone: `evaluate`, `embed`, `search` and `report`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from relatum.cli.options import Data, Device, Json, Root, Run, Set, key_value, print_json
+
+
+def evaluate(
+    protocol: Annotated[str, Argument(help="linear, knn, finetune, retrieval or tsne")],
+    run: Annotated[Path, Argument(metavar="RUN", help="run folder, or a ledger entry with weights")],
+    data: Annotated[str, Option(help="dataset name or folder of images")],
+    split: Annotated[str, Option(help="test, or val for the images held out by --val-fraction")] = "test",
+    epochs: Annotated[int | None, Option(help="number of training epochs of the linear probe or of finetuning")] = None,
+    seed: Annotated[int | None, Option(help="random seed of the evaluation [default: 1]")] = None,
+    tag: Annotated[str, Option(help="suffix of the result file's name")] = "",
+    set: Set = None,
+    device: Device = "auto",
+    json: Json = False,
+    root: Root = None,
+) -> None:
+    """Evaluate a run and write the result to RUN/evaluations."""
+    from relatum import api
+
+    result = api.evaluate(
+        protocol,
+        run,
+        data=data,
+        split=split,
+        epochs=epochs,
+        seed=seed,
+        tag=tag,
+        settings=dict(key_value(text) for text in set or ()),
+        device=device,
+        root=root,
+    )
+    if json:
+        print_json(result.document())
+        return
+    score = "" if result.accuracy is None else f"{'top-10 ' * (protocol == 'retrieval')}{result.accuracy:.2f} %, "
+    print(f"{protocol} on {result.dataset} ({result.split}): {score}{result.path}")
+
+
+def embed(
+    run: Run,
+    data: Data,
+    out: Annotated[Path, Option(metavar="FILE.npz|FILE.parquet", help="output file")],
+    split: Annotated[str, Option(help="split of a dataset")] = "train",
+    device: Device = "auto",
+    root: Root = None,
+) -> None:
+    """Compute the representations of all images of DATA and write them to a file."""
+    from relatum import api
+
+    z = api.embed(run, data, out=out, split=split, device=device, root=root)
+    print(f"{len(z):,} representations of {z.shape[1]} numbers: {out}")
+
+
+def search(
+    run: Run,
+    gallery: Annotated[str, Argument(metavar="GALLERY", help="folder of images or dataset name")],
+    queries: Annotated[list[Path], Argument(metavar="QUERY…", help="image files")],
+    top: Annotated[int, Option(help="number of images to return per query", min=1)] = 10,
+    out: Annotated[Path | None, Option(help="write a contact sheet to this PNG file")] = None,
+    device: Device = "auto",
+    json: Json = False,
+    root: Root = None,
+) -> None:
+    """Find the images of GALLERY that are nearest to each query image."""
+    from relatum import api
+
+    hits = api.search(run, gallery, queries, top=top, out=out, device=device, root=root)
+    if out is not None:
+        print(f"contact sheet: {out}", file=sys.stderr)
+    if json:
+        print_json([asdict(hit) for hit in hits])
+        return
+    for hit in hits:
+        print(f"{hit.query}  {hit.rank:3d}  {hit.distance:.4f}  {hit.file}")
+
+
+def report(
+    runs: Annotated[list[Path], Argument(metavar="RUN…", help="run folders")],
+    out: Annotated[Path | None, Option(help="output file [default: RUN/report.html]")] = None,
+) -> None:
+    """Write one self-contained HTML report of one run, or of several side by side."""
+    from relatum import api
+
+    print(api.report(runs, out=out))

@@ -1,0 +1,44 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from relatum.errors import InputError
+
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="dataset name (see `relatum list datasets`) or folder of images")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
+Root = Annotated[
+    Path | None, typer.Option(help="data root folder [default: $RELATUM_DATA, or the user's cache folder]")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
+Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set a key; can be repeated")]
+
+
+def print_json(document: Any) -> None:
+    """Print one JSON document to standard output."""
+    print(json.dumps(document, indent=2, default=str))
+
+
+def key_value(text: str) -> tuple[str, str]:
+    """Split the `key=value` of a `--set` option."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise InputError(f"--set {text!r} has no '='; write --set key=value.")
+    return key.strip(), value.strip()
+
+
+def split_commas(flag: str, values: Sequence[str] | None) -> list[str]:
+    """The values of an option that can be repeated or separated by commas."""
+    parts = [part for value in values or () for part in value.split(",") if part]
+    if values and not parts:
+        raise InputError(f"--{flag} is empty: give at least one value, or leave it out for all.")
+    return parts

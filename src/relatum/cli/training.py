@@ -1,0 +1,99 @@
+"""Commands that train: `pretrain` and `demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from relatum.cli.options import Root, Set
+
+
+def pretrain(
+    data: Annotated[str | None, Argument(metavar="DATA", help="dataset name or folder of images")] = None,
+    out: Annotated[Path | None, Option(metavar="RUN", help="run folder [default: runs/NAME]")] = None,
+    method: Annotated[
+        str | None, Option(help="training method (see `relatum list methods`) [default: relational]")
+    ] = None,
+    backbone: Annotated[
+        str | None, Option(help="backbone name (see `relatum list backbones`) or module:function [default: conv4]")
+    ] = None,
+    views: Annotated[
+        int | None, Option(help="K, number of views per image [default: the paper's, 32; 8 for a folder on a CPU]")
+    ] = None,
+    batch_size: Annotated[int | None, Option(help="M, images per step [default: 64; 128 for the baselines]")] = None,
+    epochs: Annotated[int | None, Option(help="number of training epochs [default: the paper's, 200]")] = None,
+    seed: Annotated[int | None, Option(help="random seed [default: 1]")] = None,
+    preset: Annotated[
+        str | None, Option(help="paper, or official (the settings of the authors' code) [default: paper]")
+    ] = None,
+    recipe: Annotated[Path | None, Option(help="TOML file with recipe keys to start from")] = None,
+    set: Set = None,
+    resume: Annotated[
+        bool, Option("--resume", help="continue an interrupted run from its last checkpoint; needs only --out")
+    ] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="replace an existing run")] = False,
+    init: Annotated[str | None, Option(help="start from the weights of this run or file")] = None,
+    device: Annotated[str | None, Option(help="auto, cpu, cuda or mps [default: auto]")] = None,
+    devices: Annotated[int | None, Option(help="number of devices for data-parallel training [default: 1]")] = None,
+    threads: Annotated[int | None, Option(help="number of CPU threads [default: all cores]")] = None,
+    precision: Annotated[str | None, Option(help="32, bf16-mixed or 16-mixed [default: 32]")] = None,
+    compile: Annotated[
+        str | None, Option(help="compile the backbone with torch.compile: auto, on or off [default: auto]")
+    ] = None,
+    labels: Annotated[float | None, Option(help="fraction of the labels that training may use")] = None,
+    val_fraction: Annotated[
+        float | None, Option(help="fraction of the training set to hold out for validation [default: 0]")
+    ] = None,
+    limit_train: Annotated[int | None, Option(help="train on at most this many images [default: all]")] = None,
+    side: Annotated[int | None, Option(metavar="PX", help="side of a view in pixels [default: the dataset's]")] = None,
+    strict: Annotated[bool | None, Option("--strict", help="fail on an unreadable image file")] = None,
+    knn_every: Annotated[
+        int | None, Option(help="measure kNN accuracy every this many epochs [default: never]")
+    ] = None,
+    root: Root = None,
+) -> None:
+    """Pretrain a backbone on images without labels. For a folder, print the defaults it picks."""
+    from relatum import api
+
+    run = api.pretrain(
+        data,
+        out=out,
+        method=method,
+        backbone=backbone,
+        views=views,
+        batch_size=batch_size,
+        epochs=epochs,
+        seed=seed,
+        preset=preset,
+        recipe=recipe,
+        set=set or (),
+        resume=resume,
+        overwrite=overwrite,
+        init=init,
+        device=device,
+        devices=devices,
+        threads=threads,
+        precision=precision,
+        compile=compile,
+        labels=labels,
+        val_fraction=val_fraction,
+        limit_train=limit_train,
+        side=side,
+        strict=strict,
+        knn_every=knn_every,
+        root=root,
+    )
+    print(run.path)
+
+
+def demo(
+    out: Annotated[Path, Option(help="output folder")] = Path("demo"),
+    overwrite: Annotated[bool, Option(help="replace an earlier demo")] = False,
+    epochs: Annotated[int | None, Option(help="number of epochs of each training", hidden=True)] = None,
+) -> None:
+    """Pretrain, evaluate, compare and report on built-in images, in three minutes."""
+    from relatum.demo import run_demo
+
+    run_demo(out, overwrite=overwrite, epochs=epochs)

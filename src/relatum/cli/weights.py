@@ -1,0 +1,34 @@
+"""Commands that exchange weights with other tools: `export` and `import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+
+def export(
+    run: Annotated[Path, Argument(metavar="RUN", help="run folder or weights file")],
+    format: Annotated[str, Option(help="safetensors, torch or onnx")],
+    out: Annotated[Path, Option(metavar="FILE", help="output file")],
+) -> None:
+    """Export a run's backbone for use with other tools."""
+    from relatum import api
+
+    print(api.export(run, format=format, out=out))
+
+
+def import_weights(
+    file: Annotated[Path, Argument(metavar="FILE", help="the authors' .tar, a state dict, or safetensors")],
+    backbone: Annotated[str, Option(help="backbone name (see `relatum list backbones`)")],
+    out: Annotated[Path, Option(metavar="RUN", help="run folder to create")],
+    data: Annotated[str, Option(help="dataset that the weights were trained on")] = "cifar10",
+    method: Annotated[
+        str | None, Option(help="method that trained them [default: relational with a relation head, else supervised]")
+    ] = None,
+) -> None:
+    """Create a run folder from weights that were trained elsewhere."""
+    from relatum import api
+
+    print(api.import_weights(file, backbone=backbone, out=out, data=data, method=method).path)

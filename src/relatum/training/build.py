@@ -1,0 +1,102 @@
+"""The parts of a run, built from its recipe: the objective with its backbone, the batches, the compiled backbone."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import torch
+from lightning_fabric import Fabric
+from torch import nn
+
+from relatum import backbones, objectives
+from relatum.config import Recipe
+from relatum.config.methods import METHODS
+from relatum.errors import InputError
+from relatum.objectives import Context, Objective
+from relatum.runs.weights import load_state, read_backbone
+from relatum.system.progress import Display
+from relatum.training.batches import BatchMaker
+from relatum.training.loop import compile_backbone
+from relatum.training.resolve import Resolved
+
+
+def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None, *, init: bool = True) -> Objective:
+    """The recipe's objective with its weights drawn from the seed, or read from the recipe's `init`."""
+    recipe, images = resolved.recipe, resolved.images
+    backbone = custom_backbone
+    if backbone is None:
+        backbone = backbones.build(recipe.backbone.name, seed=recipe.seed)
+    if recipe.run.kernels == "numba" and recipe.run.precision == "32":
+        backbones.attach_fused(backbone)
+    if recipe.init and init:
+        load_state(backbone, read_backbone(recipe.init)[0], recipe.init)
+    with backbones.seeded(recipe.seed, 1):
+        objective = objectives.build(
+            recipe.method,
+            backbone,
+            backbones.feature_size(backbone, recipe.data.side or images.side),
+            recipe.objective,
+            Context(
+                num_images=len(images),
+                num_classes=images.num_classes,
+                side=recipe.data.side or images.side,
+                kernels=recipe.run.kernels,
+            ),
+        )
+    return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def make_batches(resolved: Resolved, objective: Objective, fabric: Fabric) -> BatchMaker:
+    """The batches of this process; too few images for a single step of the method are an error."""
+    recipe = resolved.recipe
+    if recipe.train.epochs and recipe.train.batch_size // fabric.world_size < objective.min_images:
+        raise InputError(f"{recipe.method} needs at least {objective.min_images} images per step (--batch-size).")
+    maker = BatchMaker(
+        resolved.images,
+        recipe,
+        labels=resolved.labels,
+        uses_labels=METHODS[recipe.method].loss_uses_labels(recipe.objective),
+        min_images=objective.min_images,
+        rank=fabric.global_rank,
+        world=fabric.world_size,
+        device=fabric.device,
+    )
+    if recipe.train.epochs and not maker.steps_per_epoch:
+        least = recipe.train.batch_size if recipe.train.drop_last else objective.min_images * fabric.world_size
+        where = f" on {fabric.world_size} devices" * (fabric.world_size > 1)
+        raise InputError(
+            f"{len(resolved.images)} image(s) are too few for a step of {recipe.method}{where}: {least} are needed."
+        )
+    return maker
+
+
+def compile_where_asked(
+    recipe: Recipe, objective: Objective, maker: BatchMaker, fabric: Fabric, display: Display
+) -> Recipe:
+    """Compile the backbone if the recipe asks for it; a failure is one warning, and the recipe records it."""
+    if recipe.run.compile != "on" or recipe.train.epochs == 0:
+        return recipe
+    not_compiled = replace(recipe, run=replace(recipe.run, compile="off"))
+    parts: list[nn.Module] = []
+    objective.accelerate(parts.append)
+    if not parts:
+        display.say(f"{recipe.method} has nothing to compile")
+        return not_compiled
+    side, count = recipe.data.side or 32, recipe.views.number * -(-recipe.train.batch_size // maker.world)
+    display.say("compiling the backbone (about a minute the first time)")
+    example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
+    objective.to(maker.device)
+    failure = compile_backbone(objective, example.to(maker.device), fabric)
+    if failure is None:
+        return recipe
+    display.warn(f"torch.compile failed, continuing without it: {failure}")
+    return not_compiled
+
+
+def use_deterministic_kernels(recipe: Recipe) -> None:
+    """Make a GPU as deterministic as its libraries allow: some operations have only a racing kernel."""
+    if recipe.run.device == "cuda":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        torch.use_deterministic_algorithms(True, warn_only=True)

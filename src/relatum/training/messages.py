@@ -1,0 +1,79 @@
+"""What people read before training starts: the data, the method, the machine, and warnings."""
+
+from __future__ import annotations
+
+from relatum.config import Values
+from relatum.objectives import Objective
+from relatum.runs import names, provenance
+from relatum.runs.folder import RunFolder
+from relatum.system.progress import Display
+from relatum.training.batches import BatchMaker
+from relatum.training.resolve import Resolved
+
+_SKIPPED_SHOWN = 5
+
+
+def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, display: Display) -> None:
+    """Print a few lines about the run."""
+    recipe, images = resolved.recipe, resolved.images
+    K, M = recipe.views.number, min(recipe.train.batch_size, len(images))
+    parameters = sum(p.numel() for p in objective.backbone.parameters())
+    pairs = f", {M * (K * K - K):,} pairs a step" if recipe.method == "relational" else ""
+    held_out = f" ({len(resolved.validation):,} held out)" if resolved.validation is not None else ""
+    size = f"{recipe.data.side} × {recipe.data.side}"
+    classes = f"{len(images.classes)} classes" if images.classes else "no labels"
+    machine = f"{recipe.run.device}, {recipe.run.threads} thread(s), {recipe.run.kernels} kernels"
+    display.say(f"data      {recipe.data.name}: {len(images):,} images of {size}, {classes}{held_out}")
+    display.say(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
+    display.say(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
+    display.say(
+        f"training  {recipe.train.epochs} epoch(s) of {maker.steps_per_epoch:,} steps on {machine}, seed {recipe.seed}"
+    )
+    if resolved.folder_defaults:
+        display.say(f"defaults  picked for this folder and machine: {_as_flags(resolved.folder_defaults)}")
+    if recipe.data.labels and resolved.labels is not None:
+        visible = f"{int((resolved.labels >= 0).sum()):,} of {len(images):,} ({100 * recipe.data.labels:g} %)"
+        display.say(f"labels    {visible}, class-balanced, are used by training")
+    for text in (*resolved.warnings, *_warnings(resolved, maker)):
+        display.warn(text)
+    _list_skipped(resolved, display)
+
+
+def _as_flags(defaults: Values) -> str:
+    flags = {"backbone.name": "--backbone", "views.number": "--views", "train.epochs": "--epochs"}
+    return ", ".join(f"{flags[key]} {value}" for key, value in defaults.items())
+
+
+def _warnings(resolved: Resolved, maker: BatchMaker) -> list[str]:
+    train, images = resolved.recipe.train, resolved.images
+    texts = []
+    if train.batch_size > len(images):
+        texts.append(f"the mini-batch size {train.batch_size:,} exceeds the dataset: every step uses all images.")
+    if train.epochs == 0 and resolved.recipe.method != "random":
+        texts.append("0 epochs: nothing is trained, the weights stay at their initial values.")
+    if maker.dropped and not train.drop_last:
+        texts.append(f"the last mini-batch of each epoch has only {maker.dropped} image(s), too few; it is dropped.")
+    return texts
+
+
+def _list_skipped(resolved: Resolved, display: Display) -> None:
+    skipped = resolved.images.skipped
+    if not skipped:
+        return
+    display.warn(f"{len(skipped)} file(s) could not be read and are skipped:")
+    for item in skipped[:_SKIPPED_SHOWN]:
+        display.say(f"  {item.path}: {item.reason}")
+    if len(skipped) > _SKIPPED_SHOWN:
+        display.say(f"  … and {len(skipped) - _SKIPPED_SHOWN} more, all listed in {names.RECORD}")
+
+
+def warn_about_changes(folder: RunFolder, display: Display) -> None:
+    """Warn when a run is resumed on another processor or with other library versions: its bits may differ."""
+    before, now = folder.read_record(), provenance.record()
+    if not before:
+        return
+    facts = [(name, before.get("versions", {}).get(name), version) for name, version in now["versions"].items()]
+    facts.append(("processor", before.get("machine", {}).get("cpu"), now["machine"]["cpu"]))
+    for name, old, new in facts:
+        if old is not None and old != new:
+            display.warn(f"{name} was {old} when this run last trained and is {new} now: its bits may differ.")
