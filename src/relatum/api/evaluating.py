@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from relatum import config, evaluation
 from relatum.api.runs import StrPath, data_name, optional_path
 from relatum.evaluation import Result
+from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
 from relatum.system.progress import Display
 
@@ -50,10 +51,8 @@ def evaluate(
         progress: show progress bars.
     """
     path = Path(run)
-    if path.suffix in (".json", ".safetensors") and path.is_file():
-        from relatum.runs.ledger import unpack
-
-        path = unpack(path)
+    if ledger.is_entry_file(path):
+        path = ledger.unpack(path)
     folder = RunFolder(path)
     if folder.exists() and not folder.finished():
         step = folder.read_record().get("steps", "an early step")
