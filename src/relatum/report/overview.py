@@ -38,7 +38,7 @@ def subtitle(page: Page) -> str:
     text = f"{title(METHODS, run.method)} with {title(BACKBONES, run.backbone)}"
     text += f" on {title(DATASETS, run.data_name)}" if run.data_name else ""
     text += f", {views} views of each image" if views and views != 1 else ""
-    return text + (f", {epochs} epochs" if epochs else "")
+    return text + (f", {epochs} epoch{'s' * (epochs != 1)}" if epochs else "")
 
 
 def _panel(page: Page, run: RunRecord) -> Panel:
