@@ -9,6 +9,7 @@ import pytest
 from relatum.paper import estimate
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
+from relatum.system.durations import duration
 
 RUN = Pretraining("relational", "cifar10", "conv4", 32, 200, 64, 1)
 
@@ -72,4 +73,4 @@ def test_the_model_is_scaled_by_measured_seconds_of_this_machine_first(tmp_path:
 
 @pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (720, "12 min"), (19_800, "5.5 h"), (276_480, "3.2 days")])
 def test_duration(seconds: float, text: str) -> None:
-    assert estimate.duration(seconds) == text
+    assert duration(seconds) == text

@@ -6,7 +6,7 @@ import time
 import pytest
 from rich.console import Console
 
-from relatum.system import progress
+from relatum.system import durations, progress
 
 
 def display(terminal: bool) -> tuple[progress.Display, io.StringIO]:
@@ -19,7 +19,7 @@ ROW = {"epoch": 2, "loss": 0.25, "positive_accuracy": 0.75, "negative_accuracy":
 
 
 def test_durations_as_people_say_them() -> None:
-    said = [progress.duration(s) for s in (0.2, 59, 100, 3600, 5 * 3600, 3 * 86400)]
+    said = [durations.duration(s) for s in (0.2, 59, 100, 3600, 5 * 3600, 3 * 86400)]
     assert said == ["1 s", "59 s", "2 min", "60 min", "5.0 h", "3.0 days"]
 
 

@@ -94,11 +94,3 @@ def evaluation_seconds(evaluation: Evaluation) -> float:
     if evaluation.protocol == "finetune":
         return _START + epochs * train * view + test * view / 3
     return _START + test * view / 3 + (120.0 if evaluation.protocol == "tsne" else 10.0)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as text: `40 s`, `12 min`, `5.5 h`, `3.2 days`."""
-    for limit, unit, name in ((90, 1, "s"), (90 * 60, 60, "min"), (48 * 3600, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / unit:.0f} {name}" if name != "h" else f"{seconds / unit:.1f} {name}"
-    return f"{seconds / 86400:.1f} days"

@@ -18,6 +18,7 @@ from relatum.paper import claims, estimate, figures, published, ray_tasks, rende
 from relatum.paper.grid import Evaluation, Pretraining, Scale
 from relatum.paper.measured import DONE, Results, score
 from relatum.paper.plan import Plan, Planned, Request, plan
+from relatum.system.durations import duration
 from relatum.system.files import write_json, write_text
 
 
@@ -201,7 +202,7 @@ def _announce(planned: Plan, results: Results) -> None:
             f"{len(work[key])} {name}, {sum(x['done'] for x in work[key])} done"
             for key, name in (("pretrain", "runs"), ("evaluate", "evaluations"))
         ]
-        _log(f"{'; '.join(counts)}; about {estimate.duration(work['seconds_estimate'])} left (an estimate)")
+        _log(f"{'; '.join(counts)}; about {duration(work['seconds_estimate'])} left (an estimate)")
 
 
 def _run(run: Pretraining, results: Results) -> dict[str, Any]:
@@ -229,10 +230,10 @@ def _dry_text(document: dict[str, Any]) -> str:
         for key in ("pretrain", "evaluate"):
             lines.append(f"  {key}: {len(d[key])}, {sum(x['done'] for x in d[key])} done")
         lines.append(f"  cells: {len(d['cells'])}, {done} done")
-        lines.append(f"  time left: about {estimate.duration(d['seconds_estimate'])}")
+        lines.append(f"  time left: about {duration(d['seconds_estimate'])}")
     if len(documents) > 1:
         runs, seconds = len(document["pretrain"]), document["seconds_estimate"]
-        lines.append(f"total: {runs} runs (shared runs counted once); about {estimate.duration(seconds)} left")
+        lines.append(f"total: {runs} runs (shared runs counted once); about {duration(seconds)} left")
     return "\n".join(lines)
 
 

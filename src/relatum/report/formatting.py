@@ -10,7 +10,7 @@ from relatum import registry
 from relatum.config import methods, protocols
 from relatum.data import sets
 from relatum.runs.reading import is_number
-from relatum.system import progress
+from relatum.system import durations
 
 METHODS = {name: row.title for name, row in methods.METHODS.items()}
 BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
@@ -44,7 +44,7 @@ def data_title(stem: str) -> str:
 
 def duration(seconds: Any) -> str:
     """A duration as the command line writes it, or an empty string if unknown."""
-    return progress.duration(seconds) if is_number(seconds) and seconds >= 0 else ""
+    return durations.duration(seconds) if is_number(seconds) and seconds >= 0 else ""
 
 
 def count(value: Any) -> str:

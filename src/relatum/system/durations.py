@@ -4,11 +4,9 @@ from __future__ import annotations
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: `4.2 s`, `40 s`, `12 min`, `5.5 h`, `3.2 days`."""
-    if seconds < 10:
-        return f"{max(seconds, 0.0):.1f} s"
+    """Seconds as text: `40 s`, `12 min`, `5.5 h`, `3.2 days`."""
     if seconds < 90:
-        return f"{round(seconds)} s"
+        return f"{max(1, round(seconds))} s"
     if seconds < 90 * 60:
         return f"{round(seconds / 60)} min"
     if seconds < 48 * 3600:

@@ -20,20 +20,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from relatum.system.durations import duration
+
 PATIENCE = 2.0  # seconds before a bar appears
 _LINE_SECONDS = 30.0  # without a terminal a line now and then takes the bar's place
 _MEASURED_SECONDS = 3.0  # what the first estimate of the whole is based on
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 5400:
-        return f"{round(seconds / 60)} min"
-    if seconds < 2 * 86400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 86400:.1f} days"
 
 
 class Display:
