@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from relatum.errors import unknown
+from relatum.errors import InputError, unknown
 
 KERNELS = ("auto", "numba", "torch", "reference")  # implementations of views and pairs; auto picks one
 
@@ -73,6 +73,31 @@ def find(table: Mapping[str, Any], what: str, name: str) -> Any:
     if name not in table:
         raise unknown(what, name, table)
     return table[name]
+
+
+def backbone_from_file(name: Any, source: object) -> str:
+    """A backbone name that was read from a file: only registered names, because `module:function` would run code.
+
+    Args:
+        name: what the file says.
+        source: the file or run folder, for the message.
+
+    Raises:
+        InputError: the name is not in the registry.
+    """
+    if not isinstance(name, str):
+        raise InputError(f"{source} does not say which backbone it is; name it (backbone=..., --backbone ...).")
+    if name in BACKBONES:
+        return name
+    module, colon, attribute = name.partition(":")
+    if not colon:
+        raise InputError(f"{source}: {unknown('backbone', name, BACKBONES)}")
+    if module == "object":
+        raise InputError(f"{source} was trained with an object of class {attribute}: pass it again (backbone=...).")
+    raise InputError(
+        f"{source} names the backbone '{name}', which is code. It is not run because a file asks for it: if you trust"
+        f" it, repeat the name (--backbone {name}, or backbone={name!r} in Python)."
+    )
 
 
 def resolve(target: str) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -106,3 +108,47 @@ def test_a_mismatch_names_the_first_difference() -> None:
     ):
         with pytest.raises(InputError, match=rf"file does not fit this backbone: {message} \(1 difference"):
             load_state(module, state, "file")
+
+
+def test_a_weights_file_runs_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `module:function` in a file is refused until the user repeats it, and never replaces an installed module."""
+    (tmp_path / "trap.py").write_text(
+        "from pathlib import Path\nfrom relatum.backbones.conv4 import conv4\nPath('ran').touch()\n"
+    )
+    (tmp_path / "html.py").write_text("raise SystemExit('the working directory came first')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    module = backbones.build("conv4", seed=3)
+    for name in ("trap:conv4", "http.server:test", "object:Mine", "relatum.backbones.conv4:conv4"):
+        save_weights(tmp_path / "w.safetensors", module.state_dict(), {"backbone": name, "side": 32})
+        with pytest.raises(InputError, match=re.escape(name) if "object" not in name else "Mine"):
+            load_backbone("w.safetensors")
+    save_weights(tmp_path / "w.safetensors", module.state_dict(), {"backbone": "conv9"})
+    with pytest.raises(InputError, match="did you mean 'conv4'"):
+        load_backbone("w.safetensors")
+    assert not (tmp_path / "ran").exists()
+    load_backbone("w.safetensors", backbone="trap:conv4")
+    assert (tmp_path / "ran").exists()
+    assert sys.path.index(str(tmp_path)) == len(sys.path) - 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("side", 10**9), ("side", "32"), ("mean", [0.5]), ("std", [0, 1, 1]), ("num_features", -1), ("mean", "abc")],
+)
+def test_metadata_of_a_weights_file_is_checked(tmp_path: Path, key: str, value: object) -> None:
+    path = tmp_path / "w.safetensors"
+    save_weights(path, backbones.build("conv4").state_dict(), {"backbone": "conv4", key: value})
+    with pytest.raises(InputError, match="metadata"):
+        load_backbone(path)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, bad: float) -> None:
+    module = save_run(tmp_path)
+    state = module.state_dict()
+    name = next(iter(state))
+    state[name].view(-1)[3] = bad
+    save_weights(tmp_path / names.BACKBONE, state, {"backbone": "resnet8"})
+    with pytest.raises(InputError, match=f"{name} contains NaN"):
+        load_backbone(tmp_path)

@@ -229,7 +229,9 @@ def test_a_custom_backbone_as_an_object_and_as_a_name(
     )
     monkeypatch.chdir(tmp_path)
     named = relatum.pretrain(pictures, out="named", backbone="mine:net", **FLAGS)
-    assert named.backbone().num_features == 12
+    assert named.backbone("mine:net").num_features == 12
+    with pytest.raises(InputError, match="--backbone mine:net"):
+        named.backbone()  # a file never says which code to run
     from mine import net  # type: ignore[import-not-found]
 
     module = net()
@@ -238,6 +240,28 @@ def test_a_custom_backbone_as_an_object_and_as_a_name(
     torch.testing.assert_close(loaded[0].weight, module[0].weight.detach())
     with pytest.raises(InputError, match="cannot be imported"):
         relatum.pretrain(pictures, out="none", backbone="mine:nothing", **FLAGS)
+
+
+def test_a_recipe_file_runs_no_code(tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a run that is resumed nor a recipe that is passed may name code; the user repeats it."""
+    (tmp_path / "trap2.py").write_text(
+        "from pathlib import Path\nfrom relatum.backbones.conv4 import conv4\nPath('ran').touch()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    run = relatum.pretrain(pictures, out="run", backbone="conv4", **FLAGS)
+    (run.path / "backbone.safetensors").unlink()
+    recipe = run.path / "recipe.toml"
+    recipe.write_text(recipe.read_text().replace('name = "conv4"', 'name = "trap2:conv4"'))
+    with pytest.raises(InputError, match="--backbone trap2:conv4"):
+        relatum.pretrain(out="run", resume=True)
+    with pytest.raises(InputError, match="--backbone trap2:conv4"):
+        relatum.pretrain(out="other", recipe=recipe)
+    with pytest.raises(InputError, match="--backbone trap2:conv4"):
+        relatum.pretrain(out="other", recipe=recipe, resume=True)
+    assert not (tmp_path / "ran").exists()
+    relatum.pretrain(out="other", recipe=recipe, backbone="trap2:conv4")
+    assert (tmp_path / "ran").exists()
 
 
 def test_the_objective_alone_in_a_custom_loop() -> None:

@@ -30,6 +30,7 @@ def evaluate(
     epochs: int | None = None,
     seed: int | None = None,
     tag: str = "",
+    backbone: str | nn.Module | None = None,
     settings: Mapping[str, Any] | None = None,
     device: str = "auto",
     root: StrPath | None = None,
@@ -45,6 +46,7 @@ def evaluate(
         epochs: number of training epochs of the linear probe or of finetuning.
         seed: random seed of the evaluation; 1 by default.
         tag: suffix of the result file's name.
+        backbone: architecture of a run with a custom backbone: `module:function` or a module.
         settings: settings of the protocol by name, as in `--set key=value`.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: data root folder.
@@ -65,6 +67,7 @@ def evaluate(
         epochs=epochs,
         seed=None if seed is None else config.seed(seed),
         tag=tag,
+        backbone=backbone,
         settings=settings,
         root=optional_path(root),
         device=device,
@@ -77,6 +80,7 @@ def embed(
     data: StrPath,
     *,
     out: StrPath | None = None,
+    architecture: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: StrPath | None = None,
@@ -89,6 +93,7 @@ def embed(
         backbone: run folder, weights file, or module (`relatum.load_backbone`).
         data: dataset name or folder of images.
         out: file to write as well: `.npz`, or `.parquet` (needs pyarrow).
+        architecture: of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: device for a backbone that is loaded here; a module stays where it is.
         root: data root folder.
@@ -96,7 +101,15 @@ def embed(
         progress: show a progress bar.
     """
     return evaluation.embed(
-        backbone, data, out=out, split=split, device=device, root=root, batch_size=batch_size, progress=progress
+        backbone,
+        data,
+        out=out,
+        architecture=architecture,
+        split=split,
+        device=device,
+        root=root,
+        batch_size=batch_size,
+        progress=progress,
     )
 
 
@@ -107,6 +120,7 @@ def search(
     *,
     top: int = 10,
     out: StrPath | None = None,
+    backbone: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: StrPath | None = None,
@@ -120,13 +134,23 @@ def search(
         queries: image files.
         top: number of images to return per query.
         out: PNG file for a contact sheet.
+        backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: data root folder.
         progress: show a progress bar.
     """
     return evaluation.search(
-        run, gallery, queries, top=top, out=out, split=split, device=device, root=root, progress=progress
+        run,
+        gallery,
+        queries,
+        top=top,
+        out=out,
+        backbone=backbone,
+        split=split,
+        device=device,
+        root=root,
+        progress=progress,
     )
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from relatum.api.runs import Run, StrPath
 
+if TYPE_CHECKING:
+    from torch import nn
 
-def export(run: StrPath, *, format: str, out: StrPath) -> Path:
+
+def export(run: StrPath, *, format: str, out: StrPath, backbone: str | nn.Module | None = None) -> Path:
     """Export a run's backbone for use with other tools.
 
     Args:
         run: run folder or weights file.
         format: `safetensors`, `torch` or `onnx`.
         out: output file.
+        backbone: architecture of a run with a custom backbone, which ONNX needs: `module:function` or a module.
     """
     from relatum.runs import exchange
 
-    return exchange.export(Path(run), format, Path(out))
+    return exchange.export(Path(run), format, Path(out), backbone=backbone)
 
 
 def import_weights(

@@ -30,11 +30,15 @@ class Run:
         """The complete recipe."""
         return read_recipe(self.path)
 
-    def backbone(self) -> nn.Module:
-        """The trained backbone, frozen, in eval mode."""
+    def backbone(self, backbone: str | nn.Module | None = None) -> nn.Module:
+        """The trained backbone, frozen, in eval mode.
+
+        Args:
+            backbone: the architecture of a run with a custom backbone, as in `relatum.load_backbone`.
+        """
         from relatum.runs.weights import load_backbone
 
-        return load_backbone(self.path)
+        return load_backbone(self.path, backbone=backbone)
 
 
 def data_name(data: StrPath) -> str:

@@ -37,7 +37,11 @@ def seeded(*name: int) -> Iterator[None]:
 
 
 def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0) -> nn.Module:
-    """A backbone from a registered name, a `module:function`, a function, or a module, which is returned unchanged."""
+    """A backbone from a registered name, a `module:function`, a function, or a module, which is returned unchanged.
+
+    `module:function` is imported and called: pass only names that the user gave. A name that was read from a file must
+    go through `registry.backbone_from_file` first.
+    """
     if isinstance(backbone, nn.Module):
         return backbone
     with seeded(seed):
@@ -56,7 +60,7 @@ def _constructor(name: str) -> Callable[[], Any]:
             f"this run was made with an object ({attribute}): pass it again, load_backbone(run, backbone=...)."
         )
     if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # a file in the working directory, as with `python -m`
+        sys.path.append(str(Path.cwd()))  # last: a file in the working directory never replaces an installed module
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Data, Device, Json, Root, Run, Set, key_value, print_json
+from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, Set, key_value, print_json
 
 
 def evaluate(
@@ -21,6 +21,7 @@ def evaluate(
     seed: Annotated[int | None, Option(help="random seed of the evaluation [default: 1]")] = None,
     tag: Annotated[str, Option(help="suffix of the result file's name")] = "",
     set: Set = None,
+    backbone: Backbone = None,
     device: Device = "auto",
     json: Json = False,
     root: Root = None,
@@ -37,6 +38,7 @@ def evaluate(
         seed=seed,
         tag=tag,
         settings=dict(key_value(text) for text in set or ()),
+        backbone=backbone,
         device=device,
         root=root,
     )
@@ -52,13 +54,14 @@ def embed(
     data: Data,
     out: Annotated[Path, Option(metavar="FILE.npz|FILE.parquet", help="output file")],
     split: Annotated[str, Option(help="split of a dataset")] = "train",
+    backbone: Backbone = None,
     device: Device = "auto",
     root: Root = None,
 ) -> None:
     """Compute the representations of all images of DATA and write them to a file."""
     from relatum import api
 
-    z = api.embed(run, data, out=out, split=split, device=device, root=root)
+    z = api.embed(run, data, out=out, architecture=backbone, split=split, device=device, root=root)
     print(f"{len(z):,} representations of {z.shape[1]} numbers: {out}")
 
 
@@ -68,6 +71,7 @@ def search(
     queries: Annotated[list[Path], Argument(metavar="QUERY…", help="image files")],
     top: Annotated[int, Option(help="number of images to return per query", min=1)] = 10,
     out: Annotated[Path | None, Option(help="write a contact sheet to this PNG file")] = None,
+    backbone: Backbone = None,
     device: Device = "auto",
     json: Json = False,
     root: Root = None,
@@ -75,7 +79,7 @@ def search(
     """Find the images of GALLERY that are nearest to each query image."""
     from relatum import api
 
-    hits = api.search(run, gallery, queries, top=top, out=out, device=device, root=root)
+    hits = api.search(run, gallery, queries, top=top, out=out, backbone=backbone, device=device, root=root)
     if out is not None:
         print(f"contact sheet: {out}", file=sys.stderr)
     if json:

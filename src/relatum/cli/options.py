@@ -18,6 +18,9 @@ Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
 Root = Annotated[
     Path | None, typer.Option(help="data root folder [default: $RELATUM_DATA, or the user's cache folder]")
 ]
+Backbone = Annotated[
+    str | None, typer.Option(metavar="MODULE:FUNCTION", help="backbone of a run that was trained with your own one")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set a key; can be repeated")]

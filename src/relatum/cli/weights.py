@@ -7,16 +7,19 @@ from typing import Annotated
 
 from typer import Argument, Option
 
+from relatum.cli.options import Backbone
+
 
 def export(
     run: Annotated[Path, Argument(metavar="RUN", help="run folder or weights file")],
     format: Annotated[str, Option(help="safetensors, torch or onnx")],
     out: Annotated[Path, Option(metavar="FILE", help="output file")],
+    backbone: Backbone = None,
 ) -> None:
     """Export a run's backbone for use with other tools."""
     from relatum import api
 
-    print(api.export(run, format=format, out=out))
+    print(api.export(run, format=format, out=out, backbone=backbone))
 
 
 def import_weights(

@@ -287,6 +287,8 @@ def draft(
             raise InputError(f"--set {text!r} has no '='; write --set key=value, for example --set train.lr=0.001.")
         said[key.strip()] = value.strip()
     said.update({key: value for key, value in (flags or {}).items() if value is not None})
+    if "backbone.name" in values and "backbone.name" not in said:
+        registry.backbone_from_file(values["backbone.name"], recipe_file)
     made = Draft({**values, **said}, frozenset(said))
     _ = made.request  # an unknown key or a bad value is an error now, not after an hour of decoding
     return made

@@ -24,6 +24,8 @@ from relatum.system.files import file_safe
 from relatum.system.progress import Display
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from relatum.evaluation.classifier import save_classifier
     from relatum.evaluation.embedding import embed
     from relatum.evaluation.searching import search
@@ -48,6 +50,7 @@ def evaluate(
     epochs: int | None = None,
     seed: int | None = None,
     tag: str = "",
+    backbone: str | nn.Module | None = None,
     settings: Mapping[str, Any] | None = None,
     root: str | Path | None = None,
     device: str = "auto",
@@ -63,6 +66,7 @@ def evaluate(
         epochs: overrides the protocol's.
         seed: of the protocol's own draws; 1 by default.
         tag: sets results of the same protocol, dataset and split apart.
+        backbone: the architecture of a run with a custom backbone: `module:function` or a module.
         settings: the protocol's settings by name, as `--set key=value` gives them.
         root: the folder that holds the datasets.
         device: `auto`, `cpu`, `cuda` or `mps`.
@@ -83,12 +87,12 @@ def evaluate(
     from relatum.features import state_hash
     from relatum.runs.weights import load_backbone
 
-    backbone = load_backbone(run).to(find_device(device))
-    before = state_hash(backbone)
+    module = load_backbone(run, backbone=backbone).to(find_device(device))
+    before = state_hash(module)
     task = Task(
         run=run,
         recipe=recipe,
-        backbone=backbone,
+        backbone=module,
         data=str(data),
         split=split,
         settings=chosen,
@@ -100,7 +104,7 @@ def evaluate(
         progress=progress,
     )
     outcome = registry.resolve(row.target)(task)
-    if state_hash(backbone) != before:  # frozen means frozen; a backbone of the user's own may do anything in eval mode
+    if state_hash(module) != before:  # frozen means frozen; a backbone of the user's own may do anything in eval mode
         raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
     facts = {"seed": task.seed, "split": task.test.split, "val_fraction": task.fraction, **outcome.protocol}
     facts |= {"side": task.test.side, "mean": list(task.test.mean), "std": list(task.test.std)}

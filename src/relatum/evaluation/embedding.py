@@ -27,6 +27,7 @@ def embed(
     data: Source | ImageSet,
     *,
     out: Source | None = None,
+    architecture: str | nn.Module | None = None,
     split: str = "train",
     root: Source | None = None,
     device: str = "auto",
@@ -42,6 +43,7 @@ def embed(
         backbone: a run folder, a weights file, or a module (`relatum.load_backbone`).
         data: a dataset's name, a folder of images, or images already loaded.
         out: a file to write: `.npz` (features, labels, files, names) or `.parquet` (one row per image; needs pyarrow).
+        architecture: of a run with a custom backbone: `module:function` or a module.
         split: of a dataset.
         root: the folder that holds the datasets.
         device: of a backbone that is loaded here: `auto`, `cpu`, `cuda` or `mps`. A module stays where it is.
@@ -49,7 +51,10 @@ def embed(
         progress: show a bar when it takes long.
     """
     target = None if out is None else _check_target(Path(out))
-    module = backbone if isinstance(backbone, nn.Module) else load_backbone(Path(backbone)).to(find_device(device))
+    if isinstance(backbone, nn.Module):
+        module = backbone
+    else:
+        module = load_backbone(Path(backbone), backbone=architecture).to(find_device(device))
     images = data if isinstance(data, ImageSet) else load_for(module, data, split=split, root=root)
     if isinstance(backbone, nn.Module) or not Path(backbone).is_dir():
         z = extract(module, images, batch_size=batch_size, progress=progress)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from torch import nn
 
 from relatum.data.decode import decode, reason
 from relatum.data.imageset import ImageSet, Skipped
@@ -39,6 +40,7 @@ def search(
     *,
     top: int = 10,
     out: Source | None = None,
+    backbone: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: Source | None = None,
@@ -52,6 +54,7 @@ def search(
         queries: image files.
         top: how many to find for each; fewer where the gallery is smaller.
         out: a PNG to draw the queries with what was found.
+        backbone: the architecture of a run with a custom backbone: `module:function` or a module.
         split: of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: the folder that holds the datasets.
@@ -61,14 +64,14 @@ def search(
         raise InputError("there is nothing to search for: name at least one image file.")
     if top < 1:
         raise InputError(f"top = {top} is out of range: it must be at least 1.")
-    backbone = load_backbone(Path(run)).to(find_device(device))
-    images = load_for(backbone, gallery, split=split, root=root)
+    module = load_backbone(Path(run), backbone=backbone).to(find_device(device))
+    images = load_for(module, gallery, split=split, root=root)
     asked = read_queries(queries, images)
     names = asked.files or []
     for query in asked.skipped:
         Display(quiet=not progress).warn(f"{query.path} cannot be read ({query.reason}): not searched for.")
-    z = embed(run, images, device=device, progress=progress)
-    distances, indices = nearest(extract(backbone, asked), z, min(top, len(images)))
+    z = embed(run, images, architecture=backbone, device=device, progress=progress)
+    distances, indices = nearest(extract(module, asked), z, min(top, len(images)))
     hits = [
         Hit(query, rank + 1, file_of(images, int(indices[i, rank])), float(distances[i, rank]))
         for i, query in enumerate(names)

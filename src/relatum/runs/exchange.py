@@ -25,7 +25,7 @@ from relatum.version import __version__
 FORMATS = ("safetensors", "torch", "onnx")
 
 
-def export(run: str | Path, format: str, out: str | Path) -> Path:
+def export(run: str | Path, format: str, out: str | Path, *, backbone: str | torch.nn.Module | None = None) -> Path:
     """Write a run's backbone for other tools.
 
     Args:
@@ -33,6 +33,7 @@ def export(run: str | Path, format: str, out: str | Path) -> Path:
         format: `safetensors` (with metadata), `torch` (a plain state dict; a ResNet-34's loads into the usual class),
             or `onnx` (the network itself, any batch size; needs the extra `onnx`).
         out: the file to write.
+        backbone: the architecture of a run with a custom backbone, which ONNX needs.
     """
     out = Path(out)
     if format not in FORMATS:
@@ -43,16 +44,16 @@ def export(run: str | Path, format: str, out: str | Path) -> Path:
     elif format == "torch":
         write_atomically(out, lambda path: torch.save(read_backbone(run)[0], path))
     else:
-        write_atomically(out, lambda path: _write_onnx(run, path))
+        write_atomically(out, lambda path: _write_onnx(run, path, backbone))
     return out
 
 
-def _write_onnx(run: str | Path, path: Path) -> None:
+def _write_onnx(run: str | Path, path: Path, backbone: str | torch.nn.Module | None) -> None:
     try:
         import onnxscript  # noqa: F401
     except ImportError:
         raise InputError("ONNX export needs the extra: pip install 'relatum[onnx]'.") from None
-    module = load_backbone(run)
+    module = load_backbone(run, backbone=backbone)
     side = read_backbone(run)[1].get("side") or 32
     batch = torch.export.Dim("batch", min=1)
     program = torch.onnx.export(

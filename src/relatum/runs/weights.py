@@ -12,11 +12,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from relatum import backbones
+from relatum import backbones, registry
 from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.runs import checkpoint, names
@@ -25,6 +26,8 @@ from relatum.system.files import write_atomically
 from relatum.version import __version__
 
 _KEY = "relatum"
+# Bounds of what a weights file may ask for: larger values would only make relatum allocate memory.
+_MAX_SIDE, _MAX_FEATURES = 4096, 1_000_000
 Source = str | os.PathLike[str]
 
 
@@ -75,11 +78,32 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            return state, json.loads(header.get(_KEY, "{}"))
+            return state, _check_metadata(json.loads(header.get(_KEY, "{}")), path)
     except FileNotFoundError:
         raise InputError(f"no weights at {path}.") from None
-    except (SafetensorError, OSError, json.JSONDecodeError) as error:
+    except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a readable safetensors file: {error}") from None
+
+
+def _check_metadata(metadata: Any, path: Path) -> dict[str, Any]:
+    """The metadata of a weights file with every value that is used later checked: the file may be anybody's."""
+    if not isinstance(metadata, dict):
+        raise InputError(f"{path}: the metadata is not a JSON object.")
+    for name, most in (("side", _MAX_SIDE), ("num_features", _MAX_FEATURES)):
+        value = metadata.get(name)
+        if value is not None and (type(value) is not int or not 0 < value <= most):
+            raise InputError(f"{path}: {name} = {value!r} in the metadata is not a number from 1 to {most:,}.")
+    for name in ("mean", "std"):
+        value = metadata.get(name)
+        if value is not None and not (isinstance(value, list) and len(value) == 3 and all(map(_is_colour, value))):
+            raise InputError(f"{path}: {name} in the metadata is not three numbers.")
+    if any(value == 0 for value in metadata.get("std") or ()):
+        raise InputError(f"{path}: a standard deviation in the metadata is zero.")
+    return metadata
+
+
+def _is_colour(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= 1000  # NaN is not
 
 
 def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -136,7 +160,7 @@ def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tenso
 
 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -> None:
-    """Load a state dict strictly; a mismatch is an error that names the first difference."""
+    """Load a state dict strictly; a mismatch or a value that is not finite is an error that names the tensor."""
     expected = module.state_dict()
     missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     wrong = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
@@ -150,6 +174,9 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -
         )
         count = len(missing) + len(extra) + len(wrong)
         raise InputError(f"{source} does not fit this backbone: {first} ({count} difference(s) in all).")
+    for name, value in state.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise InputError(f"{source} cannot be used: {name} contains NaN or infinite values.")
     module.load_state_dict(state, strict=True)
 
 
@@ -158,16 +185,16 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
 
     Args:
         source: a run folder, or a `.safetensors` file that relatum wrote.
-        backbone: the architecture, if the file does not name it.
+        backbone: the architecture, if the file does not name it or names a `module:function`, which is never imported
+            because a file asks for it.
 
     Returns:
         The module, with `num_features` and `info` (backbone, mean, std, side, dataset, method, ...).
     """
     state, info = read_backbone(source)
-    architecture = backbone if backbone is not None else info.get("backbone")
-    if architecture is None:
-        raise InputError(f"{source} does not say which backbone it is; name it (backbone=..., --backbone ...).")
-    module = backbones.build(architecture)
+    module = backbones.build(
+        registry.backbone_from_file(info.get("backbone"), source) if backbone is None else backbone
+    )
     load_state(module, state, source)
     module.eval().requires_grad_(False)
     if not hasattr(module, "num_features"):

@@ -103,6 +103,8 @@ def resume(run: Path, draft: Draft, *, root: Path | None = None) -> Resolved:
         warnings.append(f"{key} was {old} and is now {new}: the resumed run's bits will differ.")
     if started.version != __version__:
         warnings.append(f"this run started with relatum {started.version}; this is {__version__}: bits may differ.")
+    if "backbone.name" not in draft.said:
+        registry.backbone_from_file(recipe.backbone.name, run)
     check_recipe(recipe)
     images, validation = hold_out(_load(recipe, root), recipe)
     if fingerprint(images.images) != recipe.data.fingerprint or len(images) != recipe.data.images:
