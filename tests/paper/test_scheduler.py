@@ -228,7 +228,7 @@ def test_one_grid_at_a_time_in_a_folder(tmp_path: Path, trace: Path) -> None:
     try:
         wait_for(lambda: bool(steps(out)))
         asked = plan(["linear-evaluation"], SMALL)
-        with pytest.raises(InputError, match=f"another .relatum reproduce. .process {process.pid}. is running"):
+        with pytest.raises(InputError, match=f"another .relatum reproduce. is running in .*process {process.pid} on"):
             execute(asked, Results(out), command=STUB)
     finally:
         process.terminate()

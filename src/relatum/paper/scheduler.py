@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import os
 import shlex
 import sys
 import time
@@ -30,7 +29,7 @@ from relatum.paper.worker import Log, Worker, handle_signals, signals_to
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
 from relatum.system.cpus import available_cpus
-from relatum.system.locks import lock_folder, process_alive
+from relatum.system.locks import Owner, lock_folder
 
 EXECUTORS = ("local", "ray")
 _SECONDS_TO_SAVE = 60.0  # that a command gets to save and end after its scheduler was killed
@@ -254,19 +253,14 @@ def _lock(out: Path, log: Log) -> Iterator[IO[str]]:
     deadline = time.monotonic() + _SECONDS_TO_SAVE
     waiting = False
 
-    def wait(file: IO[str]) -> None:
+    def wait(owner: Owner | None) -> None:
         nonlocal waiting
-        file.seek(0)
-        owner = file.read().strip()
-        if process_alive(owner) or time.monotonic() > deadline:
-            raise InputError(f"another `relatum reproduce` (process {owner or 'unknown'}) is running in {out}.")
+        if (owner is not None and owner.alive()) or time.monotonic() > deadline:
+            raise InputError(f"another `relatum reproduce` is running in {out} ({owner or 'process unknown'}).")
         if not waiting:
             log(f"waiting for a command of an interrupted `relatum reproduce` in {out} to end")
             waiting = True
         time.sleep(0.2)
 
     with lock_folder(out, on_busy=wait) as file:
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
         yield file

@@ -7,13 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from relatum import config
 from relatum.errors import InputError
 from relatum.runs import names
 from relatum.system.files import read_json, write_json, write_text
-from relatum.system.locks import lock_folder, remove_if_empty
+from relatum.system.locks import Owner, lock_folder, remove_if_empty
 
 
 class RunFolder:
@@ -88,8 +88,8 @@ class RunFolder:
     def lock(self) -> Iterator[None]:
         """Let one process at a time train here; a second process gets an `InputError`."""
 
-        def refuse(file: IO[str]) -> None:
-            raise InputError(f"another process is training in {self.path}.")
+        def refuse(owner: Owner | None) -> None:
+            raise InputError(f"another process is training in {self.path}{f' ({owner})' * (owner is not None)}.")
 
         with lock_folder(self.path, on_busy=refuse):
             try:

@@ -1,41 +1,146 @@
-"""Files that are never half written: first a temporary name, then the disk, and only then the file's own name."""
+"""Files that are written whole or not at all: a temporary file, a sync of the file, a rename, a sync of the folder."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
+
+from relatum.errors import RelatumError
+from relatum.system.locks import is_locked, try_lock
+
+_ENDING = ".part"  # of temporary files
+_STALE_SECONDS = 24 * 3600  # where files cannot be locked, an older temporary file belongs to a killed process
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room: full disk, quota, file size limit
+
+
+class WriteError(RelatumError, OSError):
+    """A file could not be written; the message is one line with its path and the reason."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def write_error(path: Path, error: OSError) -> WriteError:
+    """The error to raise where writing `path` failed; its `errno` is kept."""
+    if isinstance(error, WriteError):
+        return error
+    reason = (error.strerror or str(error) or type(error).__name__).rstrip(".")
+    hint = " Make room and run the command again (pretrain: with --resume)." if error.errno in FULL else ""
+    raised = WriteError(f"{path} could not be written: {reason}.{hint}")
+    raised.errno = error.errno
+    return raised
 
 
 def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
-    """Call `write` with a temporary path beside `path`, sync it, and rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
+    """Call `write` with a temporary path beside `path`, sync it, and rename it into place.
+
+    Temporary files of the same name that a killed process left behind are removed.
+
+    Raises:
+        WriteError: the disk is full or the folder cannot be written to; `path` is as it was.
+    """
     try:
-        write(temporary)
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide results from colleagues
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        remove_stale(path.parent, path.name)
+        with _temporary(path) as temporary:
+            write(temporary)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            temporary.chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide results from colleagues
+            temporary.replace(path)
+            sync_folder(path.parent)
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """A new file beside `path`, locked while it is in use: an unlocked one is of a process that was killed."""
+    while True:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_ENDING, dir=path.parent)
+        with os.fdopen(handle, "rb") as file:
+            if not _lock(file) or os.fstat(file.fileno()).st_nlink == 0:  # taken for a stale one before it was locked
+                continue
+            temporary = Path(name)
+            try:
+                yield temporary
+            finally:
+                temporary.unlink(missing_ok=True)
+        return
+
+
+def _lock(file: IO[bytes]) -> bool:
+    try:
+        return try_lock(file)
+    except OSError:  # a file system without locks
+        return True
+
+
+def remove_stale(folder: Path, name: str = "") -> None:
+    """Remove temporary files of killed processes, of one file name or of all. Those in use are kept."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if entry.name.startswith(f".{name}") and entry.name.endswith(_ENDING):
+                with contextlib.suppress(OSError):
+                    _remove_if_stale(Path(entry.path))
+
+
+def _remove_if_stale(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            stale = not is_locked(file)
+        except OSError:
+            stale = time.time() - os.fstat(descriptor).st_mtime > _STALE_SECONDS
+        if stale:
+            path.unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Force a rename in `folder` to the disk, where the system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
+    """Write bytes atomically."""
+
+    def write(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            for part in parts:
+                file.write(part)
+
+    write_atomically(path, write)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write text atomically; bytes of file names that are no UTF-8 are written as escapes, which JSON reads back."""
-    write_atomically(path, lambda p: p.write_text(text, "utf-8", errors="backslashreplace"))
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON document atomically; numbers that JSON does not know are refused."""
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def overwrite_in_place(path: Path, text: str) -> None:
+    """Replace the text of an existing small file on a full disk, where there is no room for a temporary file."""
+    with path.open("r+b") as file:
+        file.write(text.encode("utf-8", errors="backslashreplace"))
+        file.truncate()
+        os.fsync(file.fileno())
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
