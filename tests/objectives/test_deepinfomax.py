@@ -42,7 +42,7 @@ def halves(objective: DeepInfoMax, views: torch.Tensor) -> tuple[torch.Tensor, t
 def test_the_local_term_and_its_gradient_equal_the_oracle(views: int, images: int) -> None:
     objective = small_objective("deepinfomax")
     first_map, y = halves(objective, small_batch(views, images).views)
-    loss = local_loss(objective.local, first_map.flatten(2).transpose(1, 2), y)
+    loss = local_loss(objective.local, first_map.flatten(2).transpose(1, 2), y, y.roll(1, 0))
     agree(objective, loss, local_oracle(objective, first_map, y))
 
 
@@ -53,7 +53,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
     objective.local.register_forward_pre_hook(lambda module, inputs: sizes.append(len(inputs[0])))
     first_map, y = halves(objective, small_batch(1, 5).views)
-    loss = local_loss(objective.local, first_map.flatten(2).transpose(1, 2), y)
+    loss = local_loss(objective.local, first_map.flatten(2).transpose(1, 2), y, y.roll(1, 0))
     assert sizes == [2, 2, 1]
     agree(objective, loss, local_oracle(objective, first_map, y))
 

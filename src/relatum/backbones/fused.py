@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from relatum.backbones.conv4 import Conv4
+from relatum.distributed import Reduce, merge
 from relatum.kernels.conv4 import TILES, backward_kernel, features, features_backward, forward_kernel
 from relatum.kernels.threads import run_chunks
 
@@ -80,10 +81,11 @@ def forward(network: Conv4, x: Tensor) -> Tensor:
     blocks = _blocks(network)
     parameters = [p for block in blocks for p in (block.conv.weight, block.bn.weight, block.bn.bias)]
     apply: Any = _Conv4.apply
-    z, moments = apply(x, tuple(block.bn.eps for block in blocks), *parameters)
+    reduce = getattr(blocks[0].bn, "reduce", None)  # of a `GlobalBatchNorm`: statistics of all processes
+    z, moments, count = apply(x, tuple(block.bn.eps for block in blocks), reduce, *parameters)
     with torch.no_grad():
         for layer, (block, moment) in enumerate(zip(blocks, moments.split([t.cout for t in TILES], 1), strict=True)):
-            norm, values = block.bn, x.shape[0] * (x.shape[2] >> layer) ** 2
+            norm, values = block.bn, count * (x.shape[2] >> layer) ** 2
             norm.num_batches_tracked += 1
             momentum = norm.momentum if norm.momentum is not None else 1 / int(norm.num_batches_tracked)
             norm.running_mean.lerp_(moment[0].float(), momentum)
@@ -99,9 +101,12 @@ class _Conv4(torch.autograd.Function):
     """Images and twelve parameters to representations, and the moments (2, 8 + 16 + 32 + 64) of the batch."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: tuple[float, ...], *parameters: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, eps: tuple[float, ...], reduce: Reduce | None, *parameters: Tensor
+    ) -> tuple[Tensor, Tensor, float]:
         count, side, parts = x.shape[0], x.shape[2], min(_PARTS, x.shape[0])
         images = np.diff(np.arange(parts + 1) * count // parts)[:, None]
+        total = float(count)  # images of all processes
         layers, moments = [_Layer(x.detach().permute(0, 2, 3, 1).contiguous().view(-1).numpy())], []
         for k, tile in enumerate(TILES):
             weight, gamma, beta = (p.detach().numpy() for p in parameters[3 * k : 3 * k + 3])
@@ -110,6 +115,9 @@ class _Conv4(torch.autograd.Function):
             weight = _flat(weight.transpose(2, 3, 1, 0))
             _run(forward_kernel(tile), count, *below[:3], weight, y, stats.reshape(-1), side, side)
             mean, variance = _combine(stats, images * side * side)
+            if reduce is not None:
+                pixels, mean, variance = _across_processes(count * side * side, mean, variance, reduce)
+                total = pixels / (side * side)
             inverse = 1 / np.sqrt(variance + eps[k])
             scale = gamma * inverse
             layers.append(_Layer(y, _flat(scale), _flat(beta - mean * scale), _flat(mean), inverse))
@@ -117,13 +125,13 @@ class _Conv4(torch.autograd.Function):
             side //= 2
         z = np.empty((count, 64), np.float32)
         _run(features, count, *layers[-1][:3], z.reshape(-1), side * 2, side * 2)
-        ctx.layers, ctx.shape = layers, x.shape
+        ctx.layers, ctx.shape, ctx.total, ctx.reduce = layers, x.shape, total, reduce
         ctx.save_for_backward(*parameters)
         ctx.mark_non_differentiable(both := torch.from_numpy(np.concatenate(moments, 1)))
-        return torch.from_numpy(z), both
+        return torch.from_numpy(z), both, total
 
     @staticmethod
-    def backward(ctx: Any, dz: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, dz: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         layers, parameters = ctx.layers, ctx.saved_tensors
         count, parts = ctx.shape[0], min(_PARTS, ctx.shape[0])
         side = window = ctx.shape[2] // 8
@@ -133,10 +141,12 @@ class _Conv4(torch.autograd.Function):
         for k in (3, 2, 1, 0):
             tile, below, layer, pixels = TILES[k], layers[k], layers[k + 1], count * side * side
             weight, gamma, _ = (p.detach().numpy() for p in parameters[3 * k : 3 * k + 3])
-            dbeta, dgamma = stats.sum(0)
-            dgamma *= layer.inverse
-            slope, scale = -gamma * layer.inverse**2 * dgamma / pixels, gamma * layer.inverse
-            slopes = _flat(np.stack([scale, slope, -scale * dbeta / pixels - slope * layer.mean]))
+            sums = stats.sum(0)  # Σdy and Σdy·(y − µ)
+            dbeta, dgamma = sums[0], sums[1] * layer.inverse
+            all_sums = sums if ctx.reduce is None else ctx.reduce(torch.from_numpy(sums)).numpy()
+            all_pixels, scale = ctx.total * side * side, gamma * layer.inverse
+            slope = -gamma * layer.inverse**2 * (all_sums[1] * layer.inverse) / all_pixels
+            slopes = _flat(np.stack([scale, slope, -scale * all_sums[0] / all_pixels - slope * layer.mean]))
             dweight = np.zeros((parts, 3, 3, tile.cin, tile.cout), np.float32)
             dx, stats = np.empty(pixels * tile.cin if k else 0, np.float32), np.zeros((parts, 2, tile.cin))
             flipped = _flat(weight[:, :, ::-1, ::-1].transpose(2, 3, 0, 1))
@@ -146,7 +156,7 @@ class _Conv4(torch.autograd.Function):
             sums = dweight.sum(0).transpose(3, 2, 0, 1), dgamma, dbeta
             gradients = [torch.from_numpy(np.ascontiguousarray(g, np.float32)) for g in sums] + gradients
             dp, side, window = dx, side * 2, 2
-        return None, None, *gradients
+        return None, None, None, *gradients
 
 
 def _run(kernel: Any, count: int, *arguments: Any) -> None:
@@ -161,6 +171,12 @@ def _combine(stats: Array, sizes: Array) -> tuple[Array, Array]:
     means = shift + total / sizes
     mean = (means * sizes).sum(0) / sizes.sum()
     return mean, (square - total**2 / sizes + sizes * (means - mean) ** 2).sum(0) / sizes.sum()
+
+
+def _across_processes(count: int, mean: Array, variance: Array, reduce: Reduce) -> tuple[float, Array, Array]:
+    """Count, mean and biased variance over all processes."""
+    number, *moments = merge(count, torch.from_numpy(mean), torch.from_numpy(variance), reduce)
+    return float(number), *(moment.numpy() for moment in moments)  # type: ignore[return-value]
 
 
 def _flat(array: Array) -> Array:

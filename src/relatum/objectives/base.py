@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from relatum.config import Recipe
+from relatum.distributed import ALONE, World, convert
 from relatum.errors import InputError
 from relatum.objectives.batch import Batch
 
@@ -74,10 +75,28 @@ class Objective(nn.Module):
     min_views: int = 1
     """The minimum number of views per image."""
 
+    world: World = ALONE
+    """The processes that share a mini-batch; see `connect`."""
+
     def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__()
         self.backbone = backbone
         self.num_features = num_features
+
+    def encoders(self) -> list[nn.Module]:
+        """The modules that views pass through: the backbone, and whatever copies of it a method keeps."""
+        return [self.backbone]
+
+    def connect(self, world: World) -> None:
+        """Compute over the mini-batch of all processes from now on.
+
+        `encode` and `gather` then give rows of the whole mini-batch, and encoders use its batch statistics. Heads work
+        on gathered rows, so they need nothing.
+        """
+        self.world = world
+        if world.size > 1:
+            for encoder in self.encoders():
+                convert(encoder, world.sum)
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
@@ -106,18 +125,25 @@ class Objective(nn.Module):
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
     def encode(self, batch: Batch) -> Tensor:
-        """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m."""
+        """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m.
+
+        Where several processes share the mini-batch, each passes its own views and all get all rows.
+        """
         z: Tensor = self.backbone(batch.views.flatten(0, 1))
         if z.ndim != 2 or z.shape[1] != self.num_features:
             raise ValueError(
                 f"num_features is {self.num_features}, but the backbone gives {tuple(z.shape[1:])} per view."
             )
-        return z
+        return self.gather(z, batch)
+
+    def gather(self, rows: Tensor, batch: Batch) -> Tensor:
+        """Rows for the views of this process (labels, targets, representations) as rows of the whole mini-batch."""
+        return self.world.gather(rows, batch.num_images)
 
     def require_images(self, batch: Batch) -> None:
         """Refuse a mini-batch that is too small for the method."""
-        if batch.views.shape[1] < self.min_images:
-            name, images = type(self).__name__, batch.views.shape[1]
+        if batch.num_images < self.min_images:
+            name, images = type(self).__name__, batch.num_images
             raise ValueError(f"{name} needs at least {self.min_images} images in a mini-batch, not {images}.")
 
 

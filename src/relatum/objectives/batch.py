@@ -24,6 +24,7 @@ class Batch:
         indices: (M,) sample numbers in the training set, or None.
         labels: (M,) or None. None unless the objective declares that it uses labels; -1 where a label is hidden.
         seed, epoch, step: what random draws made inside an objective are keyed by.
+        num_images: M of the whole mini-batch, where several processes share it; by default that of `views`.
     """
 
     def __init__(
@@ -35,9 +36,11 @@ class Batch:
         seed: int = 0,
         epoch: int = 0,
         step: int = 0,
+        num_images: int | None = None,
     ) -> None:
         self.views, self.params, self.indices, self.labels = views, params, indices, labels
         self.seed, self.epoch, self.step = seed, epoch, step
+        self.num_images = views.shape[1] if num_images is None else num_images
 
     def replace(self, **changes: Any) -> Batch:
         """The same batch with some of its parts exchanged."""

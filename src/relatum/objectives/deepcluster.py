@@ -76,6 +76,7 @@ class DeepCluster(Objective):
         targets = self.pseudo_labels[batch.indices.to(self.pseudo_labels.device)].repeat(batch.views.shape[0])
         if not targets.is_cuda and bool((targets < 0).any()):
             raise ValueError("DeepCluster has no pseudo-labels yet: call start_epoch before the first step.")
+        targets = self.gather(targets, batch)
         logits = single(self.head(self.encode(batch)))
         weights = self.cluster_weights.to(logits.dtype) if self.class_weights else None
         return F.cross_entropy(logits, targets, weights), {"accuracy": accuracy(logits, targets)}

@@ -81,10 +81,16 @@ class DeepInfoMax(Objective):
         batch = Batch.of(batch)
         self.require_images(batch)
         first_map = self.backbone.stem(batch.views.flatten(0, 1))  # type: ignore[operator]
-        y = self.backbone.body(first_map)  # type: ignore[operator]
-        local = local_loss(self.local, self.places(first_map, batch), y)
+        y = self.gather(self.backbone.body(first_map), batch)  # type: ignore[operator]
+        # The local discriminator is nine tenths of a step: each process runs it on its own views only.
+        own, other = (self.world.own_rows(rows, len(batch.views)) for rows in (y, y.roll(1, 0)))
+        share = self.world.size * len(own) / len(y)
+        local = share * local_loss(self.local, self.places(first_map, batch), own, other)
         prior = prior_loss(self.prior, y, uniform_prior(y, batch), adversarial=self.adversarial)
-        return self.beta * local + self.gamma * prior, {"local": local.detach(), "prior": prior.detach()}
+        return self.beta * local + self.gamma * prior, {
+            "local": self.world.mean(local.detach()),
+            "prior": prior.detach(),
+        }
 
     def places(self, first_map: Tensor, batch: Batch) -> Tensor:
         """The map as rows (N, L, c), of all places or of those drawn for this step (the same in every view)."""
@@ -124,14 +130,14 @@ class LocalDiscriminator(nn.Module):
         return self.linear3(F.relu(self.linear2(F.relu(hidden_NLh)))).squeeze(-1)
 
 
-def local_loss(discriminator: LocalDiscriminator, map_NLc: Tensor, y: Tensor) -> Tensor:
+def local_loss(discriminator: LocalDiscriminator, map_NLc: Tensor, y: Tensor, other: Tensor) -> Tensor:
     """The mean of softplus(−T(M, y)) + softplus(T(M′, y)) over all places of all views.
 
     Rolling y by one against M gives the same pairs as rolling M by one against y, (M_{n+1}, y_n), and is cheaper.
     As row k·M + m is of image m, the neighbour is always of another image.
     """
     apply: Any = _InChunks.apply
-    loss: Tensor = apply(discriminator, map_NLc, y, *discriminator.parameters())
+    loss: Tensor = apply(discriminator, map_NLc, y, other, *discriminator.parameters())
     return loss
 
 
@@ -149,12 +155,12 @@ class _InChunks(torch.autograd.Function):
 
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, discriminator: LocalDiscriminator, map_NLc: Tensor, y: Tensor, *parameters: Tensor
+        ctx: Any, discriminator: LocalDiscriminator, map_NLc: Tensor, y: Tensor, other: Tensor, *parameters: Tensor
     ) -> Tensor:
         views, places = map_NLc.shape[:2]
         floats = CACHE if map_NLc.device.type == "cpu" else 64 * CACHE
         size = max(1, floats // (places * discriminator.linear1.out_features))
-        inputs = (map_NLc, y, y.roll(1, 0))
+        inputs = (map_NLc, y, other)
         gradients = [torch.zeros_like(t) for t in (*inputs, *parameters)]
         total = single(y.new_zeros(()))
         for start in range(0, views, size):
@@ -167,9 +173,8 @@ class _InChunks(torch.autograd.Function):
             if any(ctx.needs_input_grad):
                 for number, gradient in enumerate(torch.autograd.grad(loss, (*leaves, *parameters))):
                     gradients[number][part if number < len(inputs) else slice(None)] += gradient
-        gradients[1] += gradients.pop(2).roll(-1, 0)
         ctx.save_for_backward(*gradients)
-        ctx.count = views * places
+        ctx.count = max(1, views * places)  # a process may have no view of a short mini-batch
         return total / ctx.count
 
     @staticmethod

@@ -85,8 +85,14 @@ class RelationalReasoning(Objective):
         batch = Batch.of(batch)
         self.require_images(batch)
         pairs = self.pairs(batch)
-        result = relation.pair_loss(
-            self.relation, self.encode(batch), pairs, gamma=self.gamma, focal=self.focal, backend=self.kernels
+        result = relation.shared_loss(
+            self.relation,
+            self.encode(batch),
+            pairs,
+            self.world,
+            gamma=self.gamma,
+            focal=self.focal,
+            backend=self.kernels,
         )
         metrics = {
             "accuracy": result.accuracy,
@@ -97,8 +103,10 @@ class RelationalReasoning(Objective):
 
     def pairs(self, batch: Batch) -> relation.Pairs:
         """Who is compared with whom in this batch."""
-        views, images = batch.views.shape[:2]
-        labels = batch.labels.cpu().numpy() if self.avoid_collisions and batch.labels is not None else None
+        views, images = batch.views.shape[0], batch.num_images
+        labels = None
+        if self.avoid_collisions and batch.labels is not None:
+            labels = self.gather(batch.labels, batch).cpu().numpy()
         if self.negatives == "roll":
             return relation.roll_pairs(views, images, labels)
         key = int(rng.key(rng.NEGATIVE, batch.seed, batch.epoch, batch.step))

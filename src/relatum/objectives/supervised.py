@@ -37,7 +37,7 @@ class Supervised(Objective):
         self.require_images(batch)
         if batch.labels is None:
             raise ValueError("supervised training needs labels: pass a Batch with `labels`, not bare views.")
-        labels = batch.labels.to(batch.views.device).repeat(batch.views.shape[0])
+        labels = self.gather(batch.labels.to(batch.views.device).repeat(batch.views.shape[0]), batch)
         logits = self.predict(self.encode(batch))
         known = (labels >= 0).sum().clamp(min=1)
         loss = F.cross_entropy(logits, labels, ignore_index=-1, reduction="sum") / known

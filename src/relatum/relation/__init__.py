@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relatum.config.methods import RelationalOptions
+from relatum.distributed import World
 from relatum.errors import unknown
 from relatum.kernels import numba_available
 from relatum.registry import KERNELS
@@ -38,6 +39,7 @@ __all__ = [
     "relation_loss",
     "roll_pairs",
     "score",
+    "shared_loss",
 ]
 
 
@@ -89,6 +91,35 @@ def pair_loss(
         return PairResult(*fused_loss(head, features, pairs, gamma, focal, _backend_class(backend), reduce))
     targets = pairs.tensors(features.device)[2].to(logits.dtype)
     return _result(focal_bce(logits, targets, gamma, focal).mean(), logits, pairs)
+
+
+def shared_loss(
+    head: nn.Module,
+    features: Tensor,
+    pairs: Pairs,
+    world: World,
+    *,
+    gamma: float = 2.0,
+    focal: bool = True,
+    backend: str = "auto",
+) -> PairResult:
+    """`pair_loss` by several processes that hold the same features: each walks its share of the pairs.
+
+    The mean over processes of the returned losses is the loss; accuracies are those over all pairs.
+    """
+    backend = choose_backend(head, features, backend)
+    alone = world.size == 1 or backend == "reference" or isinstance(head, DotHead) or len(pairs) < world.size
+    if alone:
+        return pair_loss(head, features, pairs, gamma=gamma, focal=focal, backend=backend)
+    part = pairs.part(world.rank, world.size)
+    result = pair_loss(head, features, part, gamma=gamma, focal=focal, backend=backend, reduce=world.sum)
+    positives, negatives = part.num_positives, len(part) - part.num_positives
+    right = torch.stack(
+        [result.positive_accuracy.nan_to_num() * positives, result.negative_accuracy.nan_to_num() * negatives]
+    )
+    right = world.sum(right)
+    counts = right.new_tensor([pairs.num_positives, len(pairs) - pairs.num_positives])
+    return PairResult(result.loss * (world.size * len(part) / len(pairs)), right.sum() / len(pairs), *(right / counts))
 
 
 def choose_backend(head: nn.Module, features: Tensor, backend: str = "auto") -> str:

@@ -20,13 +20,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from relatum.distributed import Reduce, merge, update_running
 from relatum.relation.pairs import Pairs
 from relatum.relation.reference import RelationHead, aggregate
-
-Reduce = Callable[[Tensor], Tensor]
 
 
 class Backend(Protocol):
@@ -114,7 +113,8 @@ class _FusedHead(torch.autograd.Function):
             mean, variance = offset + fixed, backend.squares() / len(pairs)
             if reduce is not None:
                 local_mean = mean
-                count, mean, variance = _reduced(len(pairs), mean, variance, reduce)
+                number, mean, variance = merge(len(pairs), mean, variance, reduce)
+                count = float(number)
                 local_excess = local_mean - mean
                 backend.start(offset - local_excess)
             if count < 2:
@@ -160,24 +160,3 @@ class _FusedHead(torch.autograd.Function):
         d_weight = d_weight.addr_(d_bias.to(d_weight.dtype), input_centre.to(d_weight.dtype))
         d_parameters = (d_weight, d_bias, d_bn, d_shift, d_w[None], (backend.g.sum() * grad_loss)[None])
         return d_features.to(feature_dtype), *(t.to(dtype) for t in d_parameters), *(None,) * 6
-
-
-def _reduced(count: int, mean: Tensor, variance: Tensor, reduce: Reduce) -> tuple[float, Tensor, Tensor]:
-    """Statistics over all ranks: one sum of (count, Σh, Σh²). A mean of 1000 spreads costs 6 of float64's 15 digits."""
-    local = torch.cat([mean.new_tensor([count]), count * mean, count * (variance + mean * mean)])
-    total = reduce(local)
-    number, sums, squares = total[0], *total[1:].chunk(2)
-    mean = sums / number
-    return float(number), mean, (squares / number - mean * mean).clamp_min(0)
-
-
-@torch.no_grad()
-def update_running(bn: nn.BatchNorm1d, mean: Tensor, variance: Tensor, count: float) -> None:
-    """Move running statistics as `nn.BatchNorm1d` does in training: momentum, and the unbiased variance."""
-    if bn.running_mean is None or bn.running_var is None or bn.num_batches_tracked is None:
-        return
-    bn.num_batches_tracked.add_(1)
-    factor = bn.momentum if bn.momentum is not None else 1.0 / float(bn.num_batches_tracked)
-    unbiased = variance * (count / (count - 1))
-    bn.running_mean.lerp_(mean.to(bn.running_mean.dtype), factor)
-    bn.running_var.lerp_(unbiased.to(bn.running_var.dtype), factor)

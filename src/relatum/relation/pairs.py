@@ -111,6 +111,17 @@ class Pairs:
         """The list sorted by its left and by its right rows, for kernels that walk it row by row."""
         return ByRow.of(self)
 
+    def part(self, number: int, parts: int) -> Pairs:
+        """Every `parts`-th pair from `number` on; made once for a list that is kept."""
+        if (number, parts) not in self._parts:
+            taken = slice(number, None, parts)
+            self._parts[number, parts] = Pairs(self.left[taken], self.right[taken], self.targets[taken], self.rows)
+        return self._parts[number, parts]
+
+    @cached_property
+    def _parts(self) -> dict[tuple[int, int], Pairs]:
+        return {}
+
     @cached_property
     def _on_device(self) -> dict[str, Any]:
         return {}

@@ -33,6 +33,7 @@ class BatchMaker:
         min_images: a last mini-batch with fewer images is dropped; any short one where the recipe says `drop_last`.
         rank: this process among `world`; each takes its own part of every mini-batch.
         world: number of processes.
+        shared: the processes compute on one mini-batch together (`train.sync = "global"`); otherwise each on its part.
         device: where the views go.
     """
 
@@ -46,16 +47,18 @@ class BatchMaker:
         min_images: int = 1,
         rank: int = 0,
         world: int = 1,
+        shared: bool = True,
         device: torch.device | str = "cpu",
     ) -> None:
         self.images, self.recipe = images, recipe
         self.labels = labels if uses_labels else None
-        self.rank, self.world, self.device = rank, world, torch.device(device)
+        self.rank, self.world, self.shared, self.device = rank, world, shared, torch.device(device)
         policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
         self.policy = replace(policy, cutout_area=recipe.views.cutout_area or policy.cutout_area)
         self._visible = Visible.of(labels) if labels is not None and METHODS[recipe.method].semi_supervised else None
         full, rest = divmod(len(images), recipe.train.batch_size)
-        self.dropped = rest if recipe.train.drop_last or rest < min_images * world else 0
+        least = min_images if shared else min_images * world
+        self.dropped = rest if recipe.train.drop_last or rest < least else 0
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)
         self.side = recipe.data.side or images.side
         self.mean, self.std = recipe.data.mean or images.mean, recipe.data.std or images.std
@@ -67,7 +70,8 @@ class BatchMaker:
         recipe = self.recipe
         epoch, within = divmod(step, self.steps_per_epoch)
         size = recipe.train.batch_size
-        indices = self._order(epoch)[within * size : (within + 1) * size][self.rank :: self.world]
+        mini_batch = self._order(epoch)[within * size : (within + 1) * size]
+        indices = mini_batch[self.rank :: self.world]
         params = views.sample(
             self.policy,
             seed=recipe.seed,
@@ -90,6 +94,7 @@ class BatchMaker:
             seed=recipe.seed,
             epoch=epoch,
             step=step,
+            num_images=len(mini_batch) if self.shared else len(indices),
         )
 
     def names(self, indices: NDArray[np.int64]) -> list[str]:

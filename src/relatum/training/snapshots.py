@@ -51,7 +51,7 @@ def save_pairs(run: Path, objective: Objective, maker: BatchMaker) -> None:
     objective.eval()
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         z = objective.backbone(flat)
-        pairs = objective.pairs(batch.replace(views=batch.views[:number]))  # type: ignore[operator]
+        pairs = objective.pairs(batch.replace(views=batch.views[:number], num_images=images))  # type: ignore[operator]
         left, right, targets = pairs.tensors(z.device)
         scores = score(z[left], z[right]).cpu().numpy()
     mean, std = (torch.tensor(values) for values in (maker.mean, maker.std))

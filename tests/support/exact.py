@@ -1,0 +1,77 @@
+"""One step of a method on a mini-batch, alone or shared by several processes: its loss, gradients and buffers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from relatum import backbones, distributed, objectives, registry
+from relatum.config import methods
+from relatum.config.settings import build
+from relatum.objectives.batch import Batch
+
+K = {"relational": 4, "simclr": 3, "rotation": 4, "deepcluster": 2, "deepinfomax": 1, "supervised": 2}
+
+
+class Turns:
+    """The part of `ViewParams` that RotationNet reads."""
+
+    def __init__(self, turns: Tensor) -> None:
+        self.turns = turns.numpy()
+
+
+def make(method: str, backbone: str, images: int, dtype: torch.dtype, options: dict[str, Any]) -> Any:
+    """An objective with seeded weights and a whole mini-batch for it."""
+    network = backbones.build(backbone, seed=5)
+    if dtype == torch.float32:
+        backbones.attach_fused(network)
+    row = registry.find(methods.METHODS, "method", method)
+    with backbones.seeded(5, 1):
+        objective = objectives.build(
+            method,
+            network,
+            64,
+            build(row.options, options, "objective"),
+            num_classes=3,
+            num_images=20,
+            kernels="numba" if dtype == torch.float32 else "torch",
+            side=32,
+        )
+    objective.to(dtype)
+    generator = torch.Generator().manual_seed(8)
+    views = torch.randn(K[method], images, 3, 32, 32, generator=generator, dtype=torch.float64).to(dtype)
+    labels = torch.randint(0, 3, (images,), generator=generator)
+    turns = torch.arange(4).repeat_interleave(images) if method == "rotation" else torch.zeros(K[method] * images)
+    if method == "deepcluster":
+        objective.pseudo_labels.copy_(torch.arange(20) % 7)
+    indices = torch.arange(images) % 20
+    return objective.train(), Batch(views, Turns(turns.long()), indices, labels, seed=1, epoch=2, step=3)  # type: ignore
+
+
+def part(batch: Batch, world: distributed.World) -> Batch:
+    """What a process of `world` holds of a mini-batch."""
+    assert batch.indices is not None
+    assert batch.labels is not None
+    taken, (views, images) = slice(world.rank, None, world.size), batch.views.shape[:2]
+    turns = torch.from_numpy(np.asarray(batch.params.turns)).view(views, images)[:, taken].flatten()  # type: ignore
+    return batch.replace(
+        views=batch.views[:, taken], params=Turns(turns), indices=batch.indices[taken], labels=batch.labels[taken]
+    )
+
+
+def step(method: str, backbone: str, images: int, dtype: torch.dtype, options: dict[str, Any]) -> dict[str, Any]:
+    """Loss, metrics, gradients (averaged over processes, as DDP does) and buffers after one step."""
+    objective, batch = make(method, backbone, images, dtype, options)
+    world = distributed.current()
+    objective.connect(world)
+    loss, metrics = objective(part(batch, world))
+    loss.backward()
+    return {
+        "loss": float(world.mean(loss.detach())),
+        "metrics": {name: float(value) for name, value in metrics.items()},
+        "gradients": {name: world.mean(p.grad) for name, p in objective.named_parameters() if p.grad is not None},
+        "buffers": dict(objective.named_buffers()),
+    }
