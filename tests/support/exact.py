@@ -35,10 +35,9 @@ def make(method: str, backbone: str, images: int, dtype: torch.dtype, options: d
             network,
             64,
             build(row.options, options, "objective"),
-            num_classes=3,
-            num_images=20,
-            kernels="numba" if dtype == torch.float32 else "torch",
-            side=32,
+            objectives.Context(
+                num_images=20, num_classes=3, side=32, kernels="numba" if dtype == torch.float32 else "torch"
+            ),
         )
     objective.to(dtype)
     generator = torch.Generator().manual_seed(8)

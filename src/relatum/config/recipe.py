@@ -79,6 +79,12 @@ class Train:
     warmup_epochs: float = setting(0.0, "linear warm-up at the start", ge=0)
     clip_norm: float = setting(0.0, "maximum gradient norm; 0 disables clipping", ge=0)
     drop_last: bool = setting(False, "drop the last mini-batch of an epoch if it is incomplete")
+    sync: str = setting(
+        "global",
+        "several processes: global computes the loss and batch statistics of the whole mini-batch, as one process"
+        " would; local those of each process's part, which is cheaper and another objective",
+        choices=("global", "local"),
+    )
 
 
 @dataclass(frozen=True)

@@ -50,8 +50,13 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
 def make_batches(resolved: Resolved, objective: Objective, fabric: Fabric) -> BatchMaker:
     """The batches of this process; too few images for a single step of the method are an error."""
     recipe = resolved.recipe
-    if recipe.train.epochs and recipe.train.batch_size // fabric.world_size < objective.min_images:
-        raise InputError(f"{recipe.method} needs at least {objective.min_images} images per step (--batch-size).")
+    shared = recipe.train.sync == "global"
+    least = objective.min_images if shared else objective.min_images * fabric.world_size
+    if recipe.train.epochs and recipe.train.batch_size < max(least, fabric.world_size):
+        many = f" on {fabric.world_size} devices" * (fabric.world_size > 1)
+        raise InputError(
+            f"{recipe.method} needs at least {max(least, fabric.world_size)} images per step{many} (--batch-size)."
+        )
     maker = BatchMaker(
         resolved.images,
         recipe,
@@ -60,10 +65,11 @@ def make_batches(resolved: Resolved, objective: Objective, fabric: Fabric) -> Ba
         min_images=objective.min_images,
         rank=fabric.global_rank,
         world=fabric.world_size,
+        shared=shared,
         device=fabric.device,
     )
     if recipe.train.epochs and not maker.steps_per_epoch:
-        least = recipe.train.batch_size if recipe.train.drop_last else objective.min_images * fabric.world_size
+        least = recipe.train.batch_size if recipe.train.drop_last else least
         where = f" on {fabric.world_size} devices" * (fabric.world_size > 1)
         raise InputError(
             f"{len(resolved.images)} image(s) are too few for a step of {recipe.method}{where}: {least} are needed."

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.strategies import DDPStrategy
 from torch import Tensor
 
 from relatum.config import Recipe
@@ -125,22 +126,26 @@ class Trainer:
                 if self.step % self.maker.steps_per_epoch == 0:
                     self._start_epoch()
                 loss, values = self.train_step(batch)
+                loss, values, stop = self._across_processes(loss, values, bool(stopped))
                 self.step += 1
-                self._seen += batch.views.shape[0] * batch.views.shape[1] * self.maker.world
+                self._seen += batch.views.shape[0] * batch.num_images
                 self._after_step(loss, values, metrics)
                 self.display.tick(self.step)
-                if self._all_stop(stopped):
+                if stop:
                     self.save(metrics)
                     signum = stopped[0] if stopped else signal.SIGTERM
                     raise Interrupted(signum, f"stopped at step {self.step} of {self.total}; --resume continues.")
 
-    def _all_stop(self, stopped: list[int]) -> bool:
-        """Whether to stop here; several processes agree on it, since one that stops alone leaves the others waiting."""
+    def _across_processes(
+        self, loss: Tensor, values: Mapping[str, Tensor], stop: bool
+    ) -> tuple[Tensor, dict[str, Tensor], bool]:
+        """Loss and metrics over all processes, and whether any of them wants to stop: then all do, at the same step."""
         if self.maker.world == 1:
-            return bool(stopped)
-        flag = torch.tensor(float(bool(stopped)), device=self.fabric.device)
-        total: Any = self.fabric.all_reduce(flag, reduce_op="sum")
-        return bool(total > 0)
+            return loss, dict(values), stop
+        message = torch.stack([loss.new_tensor(float(stop)), loss, *(v.to(loss.dtype) for v in values.values())])
+        total: Any = self.fabric.all_reduce(message, reduce_op="sum")
+        loss, *means = total[1:] / self.maker.world
+        return loss, dict(zip(values, means, strict=True)), bool(total[0] > 0)
 
     def _log(self) -> Any:
         """Where metrics go: the first process writes them."""
@@ -292,7 +297,8 @@ def compile_backbone(objective: Objective, example: Tensor, fabric: Fabric) -> s
 
 def make_fabric(recipe: Recipe) -> Fabric:
     """Fabric for the recipe's device, precision and number of processes."""
-    strategy = "auto" if recipe.run.devices == 1 else "ddp"
+    # Buffers are equal in all processes where statistics are global; DDP need not send them at every step.
+    strategy: Any = "auto" if recipe.run.devices == 1 else DDPStrategy(broadcast_buffers=recipe.train.sync == "local")
     precision: Any = {"32": "32-true"}.get(recipe.run.precision, recipe.run.precision)
     return Fabric(
         accelerator=recipe.run.device, devices=recipe.run.devices, strategy=strategy, precision=precision, loggers=[]

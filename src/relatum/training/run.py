@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from relatum.config import Recipe
+from relatum.distributed import World
 from relatum.errors import Interrupted
 from relatum.objectives import Objective
 from relatum.runs import checkpoint, provenance
@@ -56,6 +57,8 @@ def train(
         keep_freed_memory()
     fabric = make_fabric(resolved.recipe)
     fabric.launch()
+    if resolved.recipe.train.sync == "global":
+        objective.connect(World(fabric.global_rank, fabric.world_size))
     maker = build.make_batches(resolved, objective, fabric)
     messages.announce(resolved, maker, objective, display)
     recipe = maker.recipe = build.compile_where_asked(resolved.recipe, objective, maker, fabric, display)
