@@ -40,14 +40,21 @@ def test_a_last_batch_too_short_for_all_ranks_is_dropped(pictures: Path) -> None
     draft = config.draft(flags={"data.name": str(pictures), "train.batch_size": 11, "train.epochs": 1})
     recipe = resolve(draft).recipe  # 36 = 3 * 11 + 3
     assert BatchMaker(images, recipe, min_images=2).dropped == 0
-    maker = BatchMaker(images, recipe, min_images=2, world=2)
-    assert (maker.dropped, maker.steps_per_epoch) == (3, 3)
+    for shared, steps in ((True, 4), (False, 3)):  # together they hold three images; on its own, one process holds one
+        maker = BatchMaker(images, recipe, min_images=2, world=2, shared=shared)
+        assert maker.steps_per_epoch == steps
+        assert maker.dropped == (0 if shared else 3)
 
 
 @pytest.mark.parametrize(
     ("method", "flags", "devices", "words"),
     [
-        ("relational", {"data.limit_train": 3, "train.batch_size": 8}, 2, "3 image.* on 2 devices: 4 are needed"),
+        (
+            "relational",
+            {"data.limit_train": 3, "train.batch_size": 8, "train.sync": "local"},
+            2,
+            "3 image.* on 2 devices: 4 are needed",
+        ),
         ("deepinfomax", {"preset": "official"}, 1, "36 image.* too few for a step of deepinfomax: 128 are needed"),
     ],
 )
