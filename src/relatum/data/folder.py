@@ -1,7 +1,8 @@
 """Reads a folder of images.
 
 Files: all files with an extension of a format that Pillow decodes, at any depth. Links are followed, each folder is
-read once. Names that start with a dot (`.ipynb_checkpoints`, `._photo.jpg`) and other files are ignored.
+read once. Names that start with a dot (`.ipynb_checkpoints`, `._photo.jpg`) and other files are ignored, and so are
+sub-folders that relatum has written (runs and results, see `relatum.system.outputs`).
 
 Labels: if all readable images are directly in two or more sub-folders, these are the classes, sorted by name.
 Otherwise the images are unlabelled.
@@ -29,6 +30,7 @@ from relatum.data.decode import Source, extensions, image_size
 from relatum.data.decoded import Decoded, Read, Stamp, decode_files
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
+from relatum.system.outputs import RUN_FOLDERS, is_output
 
 _SPLITS = {
     "train": "train",
@@ -89,6 +91,10 @@ def scan(root: Path) -> Listing:
             skipped.append(Skipped(folder or ".", (error.strerror or str(error)).lower()))
             continue
         visible = [e for e in entries if not e.name.startswith(".")]
+        if is_output([e.name for e in entries]):
+            if folder:
+                continue
+            visible = [e for e in visible if e.name not in RUN_FOLDERS]  # photos and a run in the same folder
         if not visible and Path(folder).suffix.lower() in extensions():
             skipped.append(Skipped(folder, "is a directory"))
         for e in visible:

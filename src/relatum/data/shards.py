@@ -17,13 +17,17 @@ from pathlib import Path
 from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
 from relatum.errors import InputError
+from relatum.system.outputs import only_outputs
 from relatum.system.progress import bar
 
 _SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
 
 
 def find(path: Path) -> list[Path] | None:
-    """The shards at a path: a tar file, or the tar files of a folder without images and sub-folders; otherwise None."""
+    """The shards at a path: a tar file, or the tar files of a folder without images and sub-folders; otherwise None.
+
+    Sub-folders that relatum has written do not count.
+    """
     if path.is_file():
         return [path] if path.suffix == ".tar" else None
     try:
@@ -31,7 +35,7 @@ def find(path: Path) -> list[Path] | None:
     except OSError:
         return None
     tars = [e for e in entries if e.suffix == ".tar" and e.is_file()]
-    plain = any(e.is_dir() or e.suffix.lower() in extensions() for e in entries)
+    plain = any(not only_outputs(e) if e.is_dir() else e.suffix.lower() in extensions() for e in entries)
     return tars if tars and not plain else None
 
 

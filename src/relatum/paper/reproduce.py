@@ -20,6 +20,7 @@ from relatum.paper.measured import DONE, Results, score
 from relatum.paper.plan import Plan, Planned, Request, plan
 from relatum.system.durations import duration
 from relatum.system.files import write_json, write_text
+from relatum.system.outputs import mark_output
 
 
 def reproduce(
@@ -243,6 +244,7 @@ def _dry_text(document: dict[str, Any]) -> str:
 def write(planned: Plan, results: Results, out: Path) -> list[dict[str, Any]]:
     """Render every table and figure of a plan into `out`; returns their documents."""
     rendered = []
+    mark_output(out / "figures")
     for item in planned.tables:
         document = (
             claims.document(results, planned.request) if item.name == "claims" else render.document(item, results)

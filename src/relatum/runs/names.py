@@ -6,22 +6,38 @@ Other modules take paths from `relatum.runs.folder.RunFolder`; a message that me
 from __future__ import annotations
 
 from relatum.system.files import file_safe
+from relatum.system.outputs import (
+    ARTIFACTS,
+    BACKBONE,
+    CHECKPOINTS,
+    EVALUATIONS,
+    FEATURES,
+    FINETUNED,
+    METRICS,
+    RECIPE,
+    RECORD,
+    RUN_FOLDERS,
+    TENSORBOARD,
+)
 
-RECIPE = "recipe.toml"
-METRICS = "metrics.jsonl"
-RECORD = "run.json"
-BACKBONE = "backbone.safetensors"
+__all__ = [  # the names that tell a run folder from data are in `relatum.system.outputs`
+    "ARTIFACTS",
+    "BACKBONE",
+    "CHECKPOINTS",
+    "EVALUATIONS",
+    "FEATURES",
+    "FINETUNED",
+    "METRICS",
+    "RECIPE",
+    "RECORD",
+    "TENSORBOARD",
+]
+
 RELATION = "relation.safetensors"
 REPORT = "report.html"
 FILES = (RECIPE, METRICS, RECORD, BACKBONE, RELATION, REPORT)
 
-CHECKPOINTS = "checkpoints"
-ARTIFACTS = "artifacts"
-EVALUATIONS = "evaluations"
-FEATURES = "features"
-FINETUNED = "finetuned"
-TENSORBOARD = "tensorboard"
-FOLDERS = (CHECKPOINTS, ARTIFACTS, EVALUATIONS, FEATURES, FINETUNED, TENSORBOARD)
+FOLDERS = RUN_FOLDERS
 
 LAST_CHECKPOINT = "last.ckpt"
 MILESTONES = "milestone-*.ckpt"
