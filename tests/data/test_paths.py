@@ -26,9 +26,9 @@ def test_the_users_cache(monkeypatch: pytest.MonkeyPatch, platform: str, tail: s
     for name in ("RELATUM_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(paths.sys, "platform", platform)
-    assert paths._user_cache() == Path.home() / tail
+    assert paths.preferred_cache() == Path.home() / tail
     monkeypatch.setenv("XDG_CACHE_HOME", "/xdg")
-    assert paths._user_cache() == Path("/xdg/relatum")
+    assert paths.preferred_cache() == Path("/xdg/relatum")
 
 
 def test_the_cache_is_made(own_cache: Path) -> None:

@@ -103,6 +103,8 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
             name = next((argument for argument in arguments if not argument.startswith("-")), "")
             message = str(unknown("command", name, [*COMMANDS, "data"]))
         return _print_error(message, int(error.exit_code) or 2)
+    if isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):  # click takes it for Ctrl-D
+        error = error.__cause__
     if isinstance(error, typer.Abort):
         return _print_error("interrupted.", 130)
     if debug:

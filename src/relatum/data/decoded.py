@@ -16,12 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relatum.data import cache
+from relatum.data.arrays import Damaged, open_array, write_header
 from relatum.data.dataset import RGB
 from relatum.data.decode import Source, decode, reason
 from relatum.data.imageset import Skipped
@@ -76,34 +77,50 @@ def decode_files(
         "folders",
         prefix + digest.hexdigest()[:24],
         lambda work: _build(work, root.name or str(root), read or root.joinpath, files, side),
-        valid=_valid,
+        valid=lambda entry: _valid(entry, len(files), side),
         replaces=prefix,
     )
-    meta = json.loads((entry / "meta.json").read_text())
-    reasons = dict(meta["skipped"])
+    meta = _read_meta(entry)
     return Decoded(
-        images=np.load(entry / "images.npy", mmap_mode="r"),
-        kept=[number for number in range(len(files)) if number not in reasons],
-        skipped=tuple(Skipped(files[number], why) for number, why in reasons.items()),
-        mean=tuple(meta["mean"]),
-        std=tuple(meta["std"]),
+        images=open_array(entry / "images.npy", _shape(meta, len(files), side)),
+        kept=[number for number in range(len(files)) if number not in meta.skipped],
+        skipped=tuple(Skipped(files[number], why) for number, why in meta.skipped.items()),
+        mean=meta.mean,
+        std=meta.std,
     )
 
 
-def _valid(entry: Path) -> bool:
+@dataclass(frozen=True)
+class _Meta:
+    mean: RGB
+    std: RGB
+    skipped: dict[int, str]
+
+
+def _read_meta(entry: Path) -> _Meta:
     try:
-        json.loads((entry / "meta.json").read_text())
-        np.load(entry / "images.npy", mmap_mode="r")
-        return True
-    except (OSError, ValueError):
-        return False
+        document = json.loads((entry / "meta.json").read_text("utf-8"))
+        skipped = {int(number): str(why) for number, why in document["skipped"]}
+        return _Meta(_triple(np.array(document["mean"])), _triple(np.array(document["std"])), skipped)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise Damaged("meta.json is not readable") from None
+
+
+def _shape(meta: _Meta, files: int, side: int) -> tuple[int, ...]:
+    return files - len(meta.skipped), side, side, 3
+
+
+def _valid(entry: Path, files: int, side: int) -> bool:
+    meta = _read_meta(entry)
+    open_array(entry / "images.npy", _shape(meta, files, side))  # raises where it does not fit
+    return all(0 <= number < files for number in meta.skipped)
 
 
 def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -> None:
     skipped: list[tuple[int, str]] = []
     count, total, squares = 0, np.zeros(3, np.float64), np.zeros(3, np.float64)
     with (work / "images.npy").open("wb") as out, bar(f"decoding {name}", len(files)) as advance:
-        start = _header(out, len(files), side)
+        start = write_header(out, (len(files), side, side, 3))
         for images, failed in _chunks(read, files, side):
             out.write(images.data)
             rows = images.reshape(-1, 3 * side)
@@ -113,7 +130,7 @@ def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -
             skipped += failed
             advance(len(images) + len(failed))
         out.seek(0)
-        if _header(out, count, side) != start:
+        if write_header(out, (count, side, side, 3)) != start:
             raise AssertionError("the header of a .npy file has grown")  # numpy pads it for any first dimension
     cache.sync(work / "images.npy")
     mean, std = moments(count * side * side, total, squares)
@@ -139,12 +156,6 @@ def moments(pixels: int, total: NDArray[np.float64], squares: NDArray[np.float64
 def _triple(values: NDArray[np.float64]) -> RGB:
     r, g, b = (round(float(v), 6) for v in values)
     return r, g, b
-
-
-def _header(out: IO[bytes], count: int, side: int) -> int:
-    shape = (count, side, side, 3)
-    np.lib.format.write_array_header_1_0(out, {"descr": "|u1", "fortran_order": False, "shape": shape})
-    return out.tell()
 
 
 def _decode_chunk(

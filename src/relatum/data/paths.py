@@ -18,7 +18,8 @@ from relatum.data.dataset import Dataset
 from relatum.errors import InputError
 
 
-def _user_cache() -> Path:
+def preferred_cache() -> Path:
+    """The cache folder that the environment names, whether or not it can be written."""
     if folder := os.environ.get("RELATUM_CACHE"):
         return Path(folder).expanduser()
     if folder := os.environ.get("XDG_CACHE_HOME"):
@@ -36,12 +37,12 @@ def data_root(root: Path | str | None = None) -> Path:
         return Path(root).expanduser()
     if folder := os.environ.get("RELATUM_DATA"):
         return Path(folder).expanduser()
-    return _user_cache() / "data"
+    return preferred_cache() / "data"
 
 
 def cache_dir() -> Path:
     """The cache folder, created if missing. If it is not writable, a temporary one, with a single warning."""
-    return _writable(_user_cache())
+    return _writable(preferred_cache())
 
 
 @lru_cache(maxsize=8)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.data.paths import cache_dir
+from relatum.errors import RelatumError
 
 _LARGE = 1 << 30  # bytes
 _CHUNK = 1024  # images copied at a time
@@ -25,7 +26,13 @@ def take(images: NDArray[np.uint8], indices: NDArray[np.int64]) -> NDArray[np.ui
     if not isinstance(images, np.memmap) or np.prod(shape, dtype=np.int64) < _LARGE:
         return np.asarray(images[indices])
     with tempfile.TemporaryFile(dir=cache_dir()) as file:  # the memory map keeps the file open
-        part: NDArray[np.uint8] = np.memmap(file, np.uint8, "w+", shape=shape)
-    for start in range(0, len(indices), _CHUNK):
-        part[start : start + _CHUNK] = images[indices[start : start + _CHUNK]]
-    return part
+        try:  # a stream, not the map: where the disk is full, writing to a map ends the process with SIGBUS
+            for start in range(0, len(indices), _CHUNK):
+                file.write(images[indices[start : start + _CHUNK]].data)
+            file.flush()
+        except OSError as error:
+            raise RelatumError(
+                f"a temporary copy of {np.prod(shape, dtype=np.int64) / 1e9:.1f} GB could not be written to "
+                f"{cache_dir()}: {error.strerror or error}.\nSet RELATUM_CACHE to a folder with room."
+            ) from error
+        return np.memmap(file, np.uint8, "r", shape=shape)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from relatum import rng
 from relatum.data import cache
+from relatum.data.arrays import open_array, write_array
 from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
 from relatum.data.readers.outlines import OUTLINES, distance, extent
@@ -45,13 +46,13 @@ def read(dataset: Dataset, split: str, root: Path) -> ImageSet:
         lambda folder: _write(folder, split, count),
         valid=lambda folder: _valid(folder, count),
     )
-    images = np.load(entry / "images.npy", mmap_mode="r")
+    images = open_array(entry / "images.npy", (count, SIDE, SIDE, 3))
     return ImageSet.of(dataset, split, images, np.load(entry / "labels.npy"), CLASSES)
 
 
 def _write(folder: Path, split: str, count: int) -> None:
     images, labels = draw(count, seed=_SEED, split=split)
-    np.save(folder / "images.npy", images)
+    write_array(folder / "images.npy", images.shape, [images])
     np.save(folder / "labels.npy", labels)
     (folder / "meta.json").write_text(json.dumps({"seed": _SEED, "classes": CLASSES}))
     for file in folder.iterdir():
@@ -59,9 +60,10 @@ def _write(folder: Path, split: str, count: int) -> None:
 
 
 def _valid(folder: Path, count: int) -> bool:
+    open_array(folder / "images.npy", (count, SIDE, SIDE, 3))  # raises where it does not fit
     try:
-        return np.load(folder / "images.npy", mmap_mode="r").shape[0] == len(np.load(folder / "labels.npy")) == count
-    except (OSError, ValueError):
+        return np.load(folder / "labels.npy").shape == (count,)
+    except (ValueError, EOFError):
         return False
 
 

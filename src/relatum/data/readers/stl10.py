@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relatum.data import cache
+from relatum.data.arrays import open_array, write_array
 from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
 from relatum.data.paths import locate
@@ -51,26 +53,27 @@ def _images(dataset: Dataset, split: str, file: Path, count: int) -> NDArray[np.
         valid=lambda folder: _valid(folder, shape),
         replaces=f"{split}-",
     )
-    return np.load(entry / "images.npy", mmap_mode="r")
+    return open_array(entry / "images.npy", shape)
 
 
 def _transpose(file: Path, folder: Path, shape: tuple[int, ...]) -> None:
     count, height, width, channels = shape
     source = np.memmap(file, np.uint8, "r", shape=(count, channels, width, height))  # column-major
-    images = np.lib.format.open_memmap(folder / "images.npy", "w+", np.uint8, shape)
-    with bar(f"reading {file.name}", count) as advance:
-        for start in range(0, count, _CHUNK):
-            chunk = source[start : start + _CHUNK].transpose(0, 3, 2, 1)
-            images[start : start + len(chunk)] = chunk
-            advance(len(chunk))
-    images.flush()
+
+    def chunks() -> Iterator[NDArray[np.uint8]]:
+        with bar(f"reading {file.name}", count) as advance:
+            for start in range(0, count, _CHUNK):
+                chunk = source[start : start + _CHUNK].transpose(0, 3, 2, 1)
+                yield chunk
+                advance(len(chunk))
+
+    write_array(folder / "images.npy", shape, chunks())
+    cache.sync(folder / "images.npy")
 
 
 def _valid(folder: Path, shape: tuple[int, ...]) -> bool:
-    try:
-        return bool(np.load(folder / "images.npy", mmap_mode="r").shape == shape)
-    except (OSError, ValueError):
-        return False
+    open_array(folder / "images.npy", shape)  # raises where it does not fit
+    return True
 
 
 def _labels(file: Path, count: int, classes: int) -> NDArray[np.int64]:
