@@ -267,3 +267,66 @@ def test_onnx_export_without_the_extra(trained: Path, tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     run("export", str(trained), "--format", "onnx", "--out", str(tmp_path / "net.onnx"), code=2)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(28, "No space left on device", "/full/disk"), "error: /full/disk: No space left on device.\n"),
+        (OSError(28, "No space left on device"), "error: No space left on device.\n"),
+        (EOFError("No data left in file"), "error: unexpected EOFError: No data left in file"),
+        (MemoryError(), "error: out of memory.\n"),
+    ],
+)
+def test_errors_of_the_system_are_one_line(
+    error: Exception, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A full disk is named with its path; the end of a damaged file is not taken for an interrupt."""
+
+    def fail(*arguments: Any, **keywords: Any) -> None:
+        raise error
+
+    monkeypatch.setattr("relatum.api.report", fail)
+    run("report", "somewhere", code=1)
+    assert capsys.readouterr().err.strip("\n").startswith(line.strip("\n"))
+
+
+def test_a_failed_import_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    from relatum import backbones
+
+    torch.save(backbones.build("conv4").state_dict(), tmp_path / "weights.pt")
+    out = tmp_path / "run"
+
+    def fail(self: Any, **changes: Any) -> None:
+        raise OSError(28, "No space left on device", str(out / "run.json"))
+
+    arguments = ("import", str(tmp_path / "weights.pt"), "--backbone", "conv4", "--out", str(out))
+    with monkeypatch.context() as patch:
+        patch.setattr("relatum.runs.folder.RunFolder.update_record", fail)
+        run(*arguments, code=1)
+    assert not out.exists()
+    run(*arguments)
+    assert (out / "recipe.toml").exists()
+
+
+def test_one_text_in_place_of_a_list_is_one_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from relatum import api
+    from relatum.errors import InputError
+
+    with pytest.raises(InputError, match="unknown table 'claim'"):
+        api.reproduce("claim", out=tmp_path, dry_run=True)
+    with pytest.raises(InputError, match="cifar11"):
+        api.reproduce("grain", datasets="cifar11", out=tmp_path, dry_run=True)
+    with pytest.raises(InputError, match=r"train\.lrs"):
+        api.pretrain("shapes", set="train.lrs=1")
+    with pytest.raises(InputError, match="nothing-here"):
+        api.report("nothing-here")
+    with pytest.raises(InputError, match=r"data\.mean"):
+        api.pretrain("shapes", set={"data.mean": "123"})
+
+
+def test_absurd_numbers_of_threads_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    run("pretrain", "shapes", "--threads", "100000", "--out", "never", code=2)
+    assert "run.threads = 100000 is out of range: it must be at most 1024" in capsys.readouterr().err

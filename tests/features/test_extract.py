@@ -138,3 +138,24 @@ def test_truncated_cache_file_is_computed_again(backbone: nn.Module, tmp_path: P
 def test_read_only_folder_still_gives_features(backbone: nn.Module, tmp_path: Path) -> None:
     tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
     assert features.cached(backbone, images(), tmp_path / "features").shape == (37, 64)
+
+
+def test_damaged_features_are_computed_again_with_one_line(
+    backbone: nn.Module, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A flipped byte, a truncated file and a header that promises terabytes never give other numbers."""
+    data = images()
+    expected = features.cached(backbone, data, tmp_path)
+    (path,) = tmp_path.iterdir()
+    np.testing.assert_array_equal(np.load(path), expected)  # still a plain .npy file
+    good = path.read_bytes()
+    flipped = bytearray(good)
+    flipped[200] ^= 1
+    huge = good.replace(b"(37, 64)", b"(37,1e9)").replace(b"1e9", b"9" * 12).replace(b" " * 9 + b"\n", b"\n")
+    for damaged in (bytes(flipped), good[:-1], good[:300], b"", good[:-32], huge, good + b"x"):
+        path.write_bytes(damaged)
+        np.testing.assert_array_equal(features.cached(backbone, data, tmp_path, progress=True), expected)
+        assert "damaged" in capsys.readouterr().err
+        assert path.read_bytes() == good
+    np.testing.assert_array_equal(features.cached(backbone, data, tmp_path, progress=True), expected)
+    assert capsys.readouterr().err == ""

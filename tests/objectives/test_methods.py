@@ -369,3 +369,21 @@ def test_the_hook_of_the_others_does_nothing() -> None:
         raise AssertionError("features are computed only for those who ask")
 
     assert list(made.start_epoch(EpochContext(1, 0, never))) == []
+
+
+@pytest.mark.parametrize(("method", "options"), [("relational", {"negatives": "random"}), ("deepinfomax", {})])
+def test_draws_for_bare_views_differ_between_steps_and_repeat(method: str, options: dict[str, Any]) -> None:
+    """A custom loop passes bare views: each call draws anew, and a second loop draws the same."""
+    views = small_batch(views=2, images=12).views
+
+    def losses() -> list[float]:
+        made = small_objective(method, **options).eval()
+        assert "next_step" not in str(made.state_dict().keys())
+        return [made(views)[0].item() for _ in range(4)]
+
+    first = losses()
+    assert len(set(first)) == len(first)
+    assert losses() == first
+    resumed = small_objective(method, **options).eval()
+    resumed.next_step = 2
+    assert resumed(views)[0].item() == first[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -93,7 +95,46 @@ def test_a_broken_file_or_a_pickle_is_an_error_in_one_line(tmp_path: Path) -> No
     with pytest.raises(RelatumError, match=r"^views.npz cannot be read: .+$"):
         artifacts.load(broken)
     np.savez(tmp_path / "pairs.npz", left=np.array([{}], dtype=object))
-    with pytest.raises(RelatumError, match=r"^pairs.npz cannot be read: Object arrays"):
+    with pytest.raises(RelatumError, match=r"^pairs.npz cannot be read: the array holds Python objects"):
         artifacts.load(tmp_path / "pairs.npz")
     with pytest.raises(RelatumError, match="cannot be read"):
         artifacts.load(tmp_path / "missing.npz")
+
+
+def test_an_artifact_that_unpacks_to_gigabytes_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("xy.npy", "w") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (600 * 2**20,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for _ in range(600):
+            file.write(bytes(2**20))
+    assert path.stat().st_size < 2**20
+    tracemalloc.start()
+    with pytest.raises(RelatumError, match="more than the limit"):
+        artifacts.load(path)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_damaged_artifacts_raise_our_own_error(tmp_path: Path) -> None:
+    """Every byte flipped in turn: the arrays are unchanged, or the error is one that the report notes."""
+    arrays = {"xy": np.arange(40, dtype=np.float32).reshape(20, 2), "names": np.array(["a", "b"])}
+    np.savez_compressed(tmp_path / "good.npz", **arrays)
+    good = (tmp_path / "good.npz").read_bytes()
+    path = tmp_path / "bad.npz"
+    refused = 0
+    for position in range(len(good)):
+        for mask in (1, 255):
+            path.write_bytes(good[:position] + bytes([good[position] ^ mask]) + good[position + 1 :])
+            try:
+                loaded = artifacts.load(path)
+            except RelatumError:
+                refused += 1
+                continue
+            for name in loaded.keys() & arrays.keys():
+                np.testing.assert_array_equal(loaded[name], arrays[name])
+    for length in range(0, len(good), 7):
+        path.write_bytes(good[:length])
+        with pytest.raises(RelatumError):
+            artifacts.load(path)
+    assert refused > len(good) // 2

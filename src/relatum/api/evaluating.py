@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relatum import config, evaluation
-from relatum.api.runs import StrPath, data_name, optional_path
+from relatum.api.runs import StrPath, as_list, data_name, optional_path
 from relatum.evaluation import Result
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
@@ -116,7 +116,7 @@ def embed(
 def search(
     run: StrPath,
     gallery: StrPath,
-    queries: Sequence[StrPath],
+    queries: Sequence[StrPath] | StrPath,
     *,
     top: int = 10,
     out: StrPath | None = None,
@@ -131,7 +131,7 @@ def search(
     Args:
         run: run folder or weights file.
         gallery: folder of images or dataset name.
-        queries: image files.
+        queries: image files, or one.
         top: number of images to return per query.
         out: PNG file for a contact sheet.
         backbone: architecture of a run with a custom backbone: `module:function` or a module.
@@ -143,7 +143,7 @@ def search(
     return evaluation.search(
         run,
         gallery,
-        queries,
+        as_list(queries),
         top=top,
         out=out,
         backbone=backbone,
@@ -154,14 +154,14 @@ def search(
     )
 
 
-def report(runs: Sequence[StrPath], *, out: StrPath | None = None) -> Path:
+def report(runs: Sequence[StrPath] | StrPath, *, out: StrPath | None = None) -> Path:
     """Write one self-contained HTML report of one run, or of several side by side.
 
     Args:
-        runs: run folders.
+        runs: run folders, or one.
         out: output file; `report.html` in the first run by default.
     """
     from relatum.report import build
 
-    paths = [Path(run) for run in runs]
+    paths = [Path(run) for run in as_list(runs)]
     return build(paths, Path(out) if out is not None else RunFolder(paths[0]).report)

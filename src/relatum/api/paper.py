@@ -6,21 +6,21 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from relatum.api.runs import StrPath
+from relatum.api.runs import StrPath, as_list
 
 
 def reproduce(
-    tables: Sequence[str],
+    tables: Sequence[str] | str,
     *,
-    datasets: Sequence[str] = (),
-    backbones: Sequence[str] = (),
-    methods: Sequence[str] = (),
-    seeds: Sequence[int] = (),
+    datasets: Sequence[str] | str = (),
+    backbones: Sequence[str] | str = (),
+    methods: Sequence[str] | str = (),
+    seeds: Sequence[int] | int = (),
     views: int | None = None,
     epochs: int | None = None,
     limit_train: int | None = None,
     out: StrPath = "reproduce",
-    ledger: Sequence[StrPath] = ("results",),
+    ledger: Sequence[StrPath] | StrPath = ("results",),
     root: StrPath | None = None,
     dry_run: bool = False,
     render_only: bool = False,
@@ -51,16 +51,16 @@ def reproduce(
     from relatum.paper import reproduce as command
 
     return command.reproduce(
-        tables,
-        datasets=datasets,
-        backbones=backbones,
-        methods=methods,
-        seeds=seeds,
+        as_list(tables),
+        datasets=as_list(datasets),
+        backbones=as_list(backbones),
+        methods=as_list(methods),
+        seeds=as_list(seeds),
         views=views,
         epochs=epochs,
         limit_train=limit_train,
         out=Path(out),
-        ledger=[Path(folder) for folder in ledger],
+        ledger=[Path(folder) for folder in as_list(ledger)],
         root=None if root is None else os.fspath(root),
         dry_run=dry_run,
         render_only=render_only,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relatum import config
-from relatum.api.runs import Run, StrPath, data_name, optional_path
+from relatum.api.runs import Run, StrPath, as_list, data_name, optional_path
 from relatum.errors import InputError, RelatumError
 from relatum.runs.folder import RunFolder
 from relatum.system.progress import Display
@@ -37,7 +37,7 @@ def pretrain(
     seed: int | None = None,
     preset: str | None = None,
     recipe: StrPath | None = None,
-    set: Mapping[str, Any] | Sequence[str] = (),
+    set: Mapping[str, Any] | Sequence[str] | str = (),
     resume: bool = False,
     overwrite: bool = False,
     init: StrPath | None = None,
@@ -117,7 +117,7 @@ def pretrain(
         "data.strict": strict,
         "log.knn_every": knn_every,
     }
-    sets = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else set
+    sets = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else as_list(set)
     draft = config.draft(recipe_file=None if recipe is None else Path(recipe), sets=sets, flags=flags)
     folder = _run_folder(out, draft, resume=resume)
     worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run

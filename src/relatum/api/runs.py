@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from relatum import config, registry
 from relatum.runs.folder import read_recipe
@@ -47,6 +48,13 @@ def data_name(data: StrPath) -> str:
     if name in registry.DATASETS or not Path(name).exists():
         return name
     return str(Path(name).resolve())
+
+
+def as_list(values: Any) -> list[Any]:
+    """A list of values; a single text, path or number counts as one value, not as its letters."""
+    if isinstance(values, str | os.PathLike) or not isinstance(values, Sequence):
+        return [values]
+    return list(values)
 
 
 def optional_path(path: StrPath | None) -> Path | None:

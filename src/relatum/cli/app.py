@@ -1,14 +1,15 @@
 """`main`: the table of commands, and how errors end a command.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130/143 interrupted after a clean save. With `--json`, standard
-output holds exactly one JSON document; everything else goes to standard error. A new command is a plain typed function
-in the file of its group and one row below.
+Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130/143/138 stopped by SIGINT/SIGTERM/SIGUSR1 (128 plus the
+signal's number). With `--json`, standard output holds exactly one JSON document; everything else goes to standard
+error. A new command is a plain typed function in the file of its group and one row below.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 from collections.abc import Callable
 from typing import Annotated
@@ -17,6 +18,8 @@ import typer
 
 from relatum.cli import data, evaluation, paper, tools, training, weights
 from relatum.errors import Interrupted, RelatumError, unknown
+from relatum.system import signals
+from relatum.system.text import printable
 
 Command = Callable[..., None]
 
@@ -71,25 +74,29 @@ def main(arguments: list[str] | None = None) -> None:
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may contain bytes that are not text
+    is_program = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        code = app(args=arguments, prog_name="relatum", standalone_mode=False)
+        with signals.raising():
+            code = app(args=arguments, prog_name="relatum", standalone_mode=False)
     except Interrupted as error:  # not a failure: everything is saved
-        print(error, file=sys.stderr)
+        print(printable(error), file=sys.stderr)
         code = error.exit_code
     except RelatumError as error:
         if debug:
             raise
         code = _print_error(f"{error}", error.exit_code)
-    except KeyboardInterrupt:
-        code = _print_error("interrupted.", 130)
+    except KeyboardInterrupt as error:
+        code = _print_stop(error)
     except BrokenPipeError:  # the reader of our output has closed it, as in `relatum list methods | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     except Exception as error:
         code = _exit_code(error, arguments, debug)
+    if is_program:  # a Ctrl-C while the interpreter shuts down would print a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -103,18 +110,30 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
             name = next((argument for argument in arguments if not argument.startswith("-")), "")
             message = str(unknown("command", name, [*COMMANDS, "data"]))
         return _print_error(message, int(error.exit_code) or 2)
-    if isinstance(error, typer.Abort) and isinstance(error.__cause__, EOFError):  # click takes it for Ctrl-D
+    if isinstance(error, typer.Abort):  # what the CLI library makes of KeyboardInterrupt and EOFError
+        if not isinstance(error.__cause__, Exception):
+            return _print_stop(error.__cause__)
         error = error.__cause__
-    if isinstance(error, typer.Abort):
-        return _print_error("interrupted.", 130)
     if debug:
         raise error
+    if isinstance(error, OSError) and (error.filename is not None or error.errno is not None):
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return _print_error(f"{where}{error.strerror or error}.", 1)
+    if isinstance(error, MemoryError):
+        return _print_error(f"out of memory: {error}" if str(error) else "out of memory.", 1)
     first_line = (str(error).strip().splitlines() or [""])[0]
     return _print_error(f"unexpected {type(error).__name__}: {first_line} (--debug shows the traceback)", 1)
+
+
+def _print_stop(error: BaseException | None) -> int:
+    """Say which signal ended the command; the exit code is 128 plus its number."""
+    signum = error.signum if isinstance(error, signals.Stop) else signal.SIGINT
+    print(f"stopped by {signal.Signals(signum).name}.", file=sys.stderr)
+    return 128 + signum
 
 
 def _print_error(message: str, code: int) -> int:
     colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
     label = "\x1b[1;31merror:\x1b[0m" if colour else "error:"
-    print(f"{label} {message}", file=sys.stderr)
+    print(f"{label} {printable(message)}", file=sys.stderr)
     return code

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from relatum.cli.options import Data, Json, Root, print_json
+from relatum.cli.options import Data, Json, Root, echo, print_json
 
 
 def get(name: Annotated[str, Argument(help="dataset name")], root: Root = None) -> None:
@@ -15,7 +15,7 @@ def get(name: Annotated[str, Argument(help="dataset name")], root: Root = None) 
     from relatum.data import data_root
     from relatum.data.download import get
 
-    print(get(name, data_root(root)))
+    echo(get(name, data_root(root)))
 
 
 def info(data: Data, root: Root = None, json: Json = False) -> None:
@@ -26,7 +26,7 @@ def info(data: Data, root: Root = None, json: Json = False) -> None:
     if json:
         print_json(facts)
     else:
-        print(_table(facts))
+        echo(_table(facts))
 
 
 def shard(
@@ -37,7 +37,7 @@ def shard(
     """Pack a folder of images into tar files, which every command accepts as DATA."""
     from relatum.data.folder import shard
 
-    print("\n".join(map(str, shard(folder, out, size * 2**20))))
+    echo("\n".join(map(str, shard(folder, out, size * 2**20))))
 
 
 def _table(facts: dict[str, Any]) -> str:

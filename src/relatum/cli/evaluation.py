@@ -9,7 +9,8 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, Set, key_value, print_json
+from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, Set, echo, key_value, print_json
+from relatum.system.text import printable
 
 
 def evaluate(
@@ -46,7 +47,7 @@ def evaluate(
         print_json(result.document())
         return
     score = "" if result.accuracy is None else f"{'top-10 ' * (protocol == 'retrieval')}{result.accuracy:.2f} %, "
-    print(f"{protocol} on {result.dataset} ({result.split}): {score}{result.path}")
+    echo(f"{protocol} on {result.dataset} ({result.split}): {score}{result.path}")
 
 
 def embed(
@@ -62,7 +63,7 @@ def embed(
     from relatum import api
 
     z = api.embed(run, data, out=out, architecture=backbone, split=split, device=device, root=root)
-    print(f"{len(z):,} representations of {z.shape[1]} numbers: {out}")
+    echo(f"{len(z):,} representations of {z.shape[1]} numbers: {out}")
 
 
 def search(
@@ -81,12 +82,12 @@ def search(
 
     hits = api.search(run, gallery, queries, top=top, out=out, backbone=backbone, device=device, root=root)
     if out is not None:
-        print(f"contact sheet: {out}", file=sys.stderr)
+        print(printable(f"contact sheet: {out}"), file=sys.stderr)
     if json:
         print_json([asdict(hit) for hit in hits])
         return
     for hit in hits:
-        print(f"{hit.query}  {hit.rank:3d}  {hit.distance:.4f}  {hit.file}")
+        echo(f"{hit.query}  {hit.rank:3d}  {hit.distance:.4f}  {hit.file}")
 
 
 def report(
@@ -96,4 +97,4 @@ def report(
     """Write one self-contained HTML report of one run, or of several side by side."""
     from relatum import api
 
-    print(api.report(runs, out=out))
+    echo(api.report(runs, out=out))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from relatum.errors import InputError
+from relatum.system.text import printable
 
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="dataset name (see `relatum list datasets`) or folder of images")
@@ -29,6 +30,11 @@ Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", hel
 def print_json(document: Any) -> None:
     """Print one JSON document to standard output."""
     print(json.dumps(document, indent=2, default=str))
+
+
+def echo(text: object) -> None:
+    """Print text to standard output, with control characters of file names escaped."""
+    print(printable(text))
 
 
 def key_value(text: str) -> tuple[str, str]:

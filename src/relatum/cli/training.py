@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Root, Set
+from relatum.cli.options import Root, Set, echo
 
 
 def pretrain(
@@ -85,7 +85,7 @@ def pretrain(
         knn_every=knn_every,
         root=root,
     )
-    print(run.path)
+    echo(run.path)
 
 
 def demo(

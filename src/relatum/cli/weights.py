@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Backbone
+from relatum.cli.options import Backbone, echo
 
 
 def export(
@@ -19,7 +19,7 @@ def export(
     """Export a run's backbone for use with other tools."""
     from relatum import api
 
-    print(api.export(run, format=format, out=out, backbone=backbone))
+    echo(api.export(run, format=format, out=out, backbone=backbone))
 
 
 def import_weights(
@@ -34,4 +34,4 @@ def import_weights(
     """Create a run folder from weights that were trained elsewhere."""
     from relatum import api
 
-    print(api.import_weights(file, backbone=backbone, out=out, data=data, method=method).path)
+    echo(api.import_weights(file, backbone=backbone, out=out, data=data, method=method).path)

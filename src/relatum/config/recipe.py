@@ -20,6 +20,7 @@ from relatum.config.methods import METHODS, PRESETS
 from relatum.config.settings import build, setting, table
 from relatum.data import sets
 from relatum.errors import InputError, unknown
+from relatum.system import signals
 
 Values = dict[str, Any]  # dotted keys: {"train.lr": 1e-3}
 
@@ -93,7 +94,7 @@ class Machine:
 
     device: str = setting("auto", "device", choices=("auto", "cpu", "cuda", "mps"))
     devices: int = setting(1, "number of devices (data-parallel)", ge=1)
-    threads: int | None = setting(None, "CPU threads", ge=1)
+    threads: int | None = setting(None, "CPU threads", ge=1, le=1024)
     precision: str = setting("32", "numeric precision", choices=("32", "bf16-mixed", "16-mixed"))
     compile: str = setting("auto", "compile the backbone", choices=("auto", "on", "off"))
     kernels: str = setting("auto", "implementation of views and pairs", choices=registry.KERNELS)
@@ -106,6 +107,9 @@ class Checkpoint:
 
     every_steps: int = setting(0, "steps between checkpoints; 0 saves by time and at each epoch's end only", ge=0)
     every_seconds: float = setting(120.0, "maximum seconds between checkpoints", gt=0)
+    signal: str = setting(
+        "SIGUSR1", "a further signal that saves and stops, like SIGTERM; none disables it", choices=signals.NAMES
+    )
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,10 @@ class Objective(nn.Module):
 
     backbone: nn.Module
 
+    next_step: int
+    """Number of the next call with bare views, which random draws are keyed by. It is not part of the state dict: a
+    custom loop that resumes sets it to the number of steps already done."""
+
     needs: tuple[str, ...] = ()
     """The fields of `Context` that the constructor takes as keywords."""
 
@@ -82,6 +86,7 @@ class Objective(nn.Module):
         super().__init__()
         self.backbone = backbone
         self.num_features = num_features
+        self.next_step = 0
 
     def encoders(self) -> list[nn.Module]:
         """The modules that views pass through: the backbone, and whatever copies of it a method keeps."""
@@ -123,6 +128,14 @@ class Objective(nn.Module):
     def head_state(self) -> dict[str, Tensor]:
         """The weights that are not the backbone's."""
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
+
+    def as_batch(self, batch: Batch | Tensor) -> Batch:
+        """A batch from what `forward` accepts. Bare views are numbered by `next_step`, so that their draws differ."""
+        if isinstance(batch, Batch):
+            return batch
+        made = Batch.of(batch).replace(step=self.next_step)
+        self.next_step += 1
+        return made
 
     def encode(self, batch: Batch) -> Tensor:
         """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m.

@@ -69,7 +69,7 @@ class DeepCluster(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all K·M views, and the share of clusters recognised."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         if batch.indices is None:
             raise ValueError("DeepCluster looks up pseudo-labels by sample number: pass a Batch with `indices`.")

@@ -78,7 +78,7 @@ class DeepInfoMax(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """β · local + γ · prior, and the two terms."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         first_map = self.backbone.stem(batch.views.flatten(0, 1))  # type: ignore[operator]
         y = self.gather(self.backbone.body(first_map), batch)  # type: ignore[operator]

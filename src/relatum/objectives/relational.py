@@ -82,7 +82,7 @@ class RelationalReasoning(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         pairs = self.pairs(batch)
         result = relation.shared_loss(

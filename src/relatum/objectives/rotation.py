@@ -42,7 +42,7 @@ class RotationNet(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all K·M views, and the share of turns recognised."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         turns = self.gather(rotation_targets(batch), batch)
         logits = single(self.classifier(self.encode(batch)))
         return F.cross_entropy(logits, turns), {"accuracy": accuracy(logits, turns)}

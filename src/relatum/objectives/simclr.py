@@ -51,7 +51,7 @@ class SimCLR(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The contrastive loss, and the share of views whose nearest neighbour is another view of their image."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         if batch.views.shape[0] < 2:
             raise ValueError("SimCLR compares views of one image: it needs at least 2 of each (views.number).")

@@ -33,7 +33,7 @@ class Supervised(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all views with a label, and the share of them that were recognised."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         if batch.labels is None:
             raise ValueError("supervised training needs labels: pass a Batch with `labels`, not bare views.")

@@ -105,7 +105,11 @@ def import_weights(
     ).recipe({"version": __version__, "run.device": "cpu", "run.compile": "off"})
     metadata = weights_metadata(recipe, backbones.feature_size(module))
     with folder.lock():
-        folder.write_recipe(recipe)
-        folder.update_record(status="imported", source=Path(file).name, version=__version__)
-        save_run_weights(folder.path, module.state_dict(), relation, metadata)
+        try:
+            save_run_weights(folder.path, module.state_dict(), relation, metadata)
+            folder.update_record(status="imported", source=Path(file).name, version=__version__)
+            folder.write_recipe(recipe)  # last: only a folder with a recipe is a run
+        except BaseException:
+            folder.clear()
+            raise
     return folder.path

@@ -21,6 +21,7 @@ from rich.progress import (
 )
 
 from relatum.system.durations import duration
+from relatum.system.text import printable
 
 PATIENCE = 2.0  # seconds before a bar appears
 _LINE_SECONDS = 30.0  # without a terminal a line now and then takes the bar's place
@@ -38,11 +39,11 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line."""
-        self.console.print(escape(text))
+        self.console.print(escape(printable(text)))
 
     def warn(self, text: str) -> None:
         """One line that wants to be seen."""
-        self.console.print(f"[yellow]note:[/yellow] {escape(text)}")
+        self.console.print(f"[yellow]note:[/yellow] {escape(printable(text))}")
 
     @contextmanager
     def training(self, total: int, done: int) -> Iterator[None]:
@@ -114,13 +115,13 @@ def bar(
     words, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
     columns = (words, BarColumn(), amount, TextColumn("left"), TimeRemainingColumn(), note)
     drawn = Progress(*columns, console=console, transient=True)
-    task = drawn.add_task(text, total=total, completed=start, note="")
+    task = drawn.add_task(printable(text), total=total, completed=start, note="")
     begun, started, said = time.monotonic(), False, time.monotonic()
     last, done = "", start
 
     def advance(steps: int = 1, note: str = "") -> None:
         nonlocal started, said, last, done
-        last, done = note or last, done + steps
+        last, done = printable(note) or last, done + steps
         drawn.update(task, advance=steps, note=last)
         now = time.monotonic()
         if console.is_terminal:
@@ -131,7 +132,7 @@ def bar(
             said = now
             left = "" if total is None else _left(now - begun, done - start, total - done)
             of = "" if total is None else f" of {_amount(total, bytes)}"
-            console.print(escape(f"{text}: {_amount(done, bytes)}{of}{left} {last}".rstrip()))
+            console.print(escape(printable(f"{text}: {_amount(done, bytes)}{of}{left} {last}".rstrip())))
 
     try:
         yield advance

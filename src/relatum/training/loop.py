@@ -6,13 +6,10 @@ function of the state and its number; what is measured, logged and saved never c
 
 from __future__ import annotations
 
-import os
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, nullcontext
-from types import FrameType
+from collections.abc import Callable, Mapping
+from contextlib import closing, nullcontext
 from typing import Any
 
 import torch
@@ -28,6 +25,7 @@ from relatum.runs import checkpoint
 from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import MetricsWriter
 from relatum.runs.weights import relation_state, save_run_weights
+from relatum.system import signals
 from relatum.system.progress import Display
 from relatum.training import optim
 from relatum.training.batches import BatchMaker, batches
@@ -120,7 +118,11 @@ class Trainer:
         """Run all steps that are left; afterwards the run folder holds the finished weights."""
         ahead = self.recipe.run.prefetch == "on"
         self.objective.train()
-        with self._log() as metrics, _signals() as stopped, self.display.training(self.total, self.step):
+        with (
+            self._log() as metrics,
+            signals.collect(self.recipe.checkpoint.signal) as stopped,
+            self.display.training(self.total, self.step),
+        ):
             self._clock = time.monotonic()
             for batch in batches(self.maker, self.step, self.total, ahead=ahead):
                 if self.step % self.maker.steps_per_epoch == 0:
@@ -228,28 +230,6 @@ class Trainer:
         """Write the weights: the head first and the backbone last, whose presence says that the run is finished."""
         relation = relation_state(self.objective.head_state())
         save_run_weights(self.folder.path, self.objective.backbone.state_dict(), relation, self.info)
-
-
-@contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Collect SIGINT and SIGTERM instead of dying; a second signal dies at once."""
-    received: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield received
-        return
-
-    def remember(signum: int, frame: FrameType | None) -> None:
-        if received:
-            signal.signal(signum, signal.SIG_DFL)
-            os.kill(os.getpid(), signum)
-        received.append(signum)
-
-    before = {number: signal.signal(number, remember) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class one_thread:

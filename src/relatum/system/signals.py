@@ -1,0 +1,101 @@
+"""Stop signals: the first one ends a command cleanly, a second one ends the process at once.
+
+SIGINT (Ctrl-C), SIGTERM (a scheduler) and SIGUSR1 (Slurm's warning before a job is pre-empted) mean the same: stop. The
+exit code is 128 plus the signal's number. Training collects them and stops after the step (`collect`); everywhere else
+`raising` turns them into `Stop`, which is a KeyboardInterrupt, so that `except Exception` does not swallow it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+_USER_SIGNALS = ("SIGUSR1", "SIGUSR2")
+NAMES = (*_USER_SIGNALS, "none")
+"""What may be configured as a further stop signal."""
+
+
+class Stop(KeyboardInterrupt):
+    """A stop signal arrived.
+
+    Args:
+        signum: its number.
+    """
+
+    def __init__(self, signum: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signum).name}")
+        self.signum = signum
+
+
+def numbers(extra: str = _USER_SIGNALS[0]) -> list[int]:
+    """The stop signals of this system: SIGINT, SIGTERM, and the one named `extra`."""
+    named = ("SIGINT", "SIGTERM", extra)
+    return [int(getattr(signal, name)) for name in named if hasattr(signal, name)]
+
+
+def die(signum: int) -> None:
+    """End this process at once, as the signal does by default."""
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+
+
+@contextlib.contextmanager
+def handle(signums: Sequence[int], handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+    """Handle signals inside; without effect outside the main thread, which alone receives them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in signums}
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
+
+
+@contextlib.contextmanager
+def collect(extra: str = _USER_SIGNALS[0]) -> Iterator[list[int]]:
+    """Collect stop signals in the list that is yielded; a second one ends the process at once."""
+    received: list[int] = []
+
+    def remember(signum: int, frame: FrameType | None) -> None:
+        if received:
+            die(signum)
+        received.append(signum)
+
+    with handle(numbers(extra), remember):
+        yield received
+
+
+@contextlib.contextmanager
+def raising() -> Iterator[None]:
+    """Raise `Stop` where a stop signal arrives; a second one ends the process at once."""
+    received: list[int] = []
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:
+        if received:
+            die(signum)
+        received.append(signum)
+        raise Stop(signum)
+
+    def unraisable(event: Any) -> None:
+        """Python ignores exceptions inside destructors: send the signal again, when the destructor has ended."""
+        if isinstance(event.exc_value, Stop):
+            signum = received.pop() if received else event.exc_value.signum
+            threading.Timer(0.02, os.kill, (os.getpid(), signum)).start()
+        else:
+            before(event)
+
+    before = sys.unraisablehook
+    sys.unraisablehook = unraisable
+    try:
+        with handle(numbers(), interrupt):
+            yield
+    finally:
+        sys.unraisablehook = before

@@ -1,0 +1,33 @@
+"""Text for a terminal: file names and error messages may contain bytes that a terminal would obey."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_KEPT = "\n\t"
+_DIRECTIONS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def printable(text: object) -> str:
+    """`text` with escape codes, other control characters and direction overrides written as `\\x1b`, `\\u202e`.
+
+    Line ends and tabs are kept. A file name may contain anything but a slash; printed as it is, it could recolour the
+    terminal, change its title or hide what follows.
+    """
+    text = str(text)
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(c) if _is_control(c) else c for c in text)
+
+
+def _is_control(character: str) -> bool:
+    if character in _DIRECTIONS:
+        return True
+    return character not in _KEPT and unicodedata.category(character) in ("Cc", "Cs")
+
+
+def _escape(character: str) -> str:
+    number = ord(character)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
