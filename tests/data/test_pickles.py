@@ -165,3 +165,41 @@ def test_reading_does_not_import_what_a_file_names(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         pickles.read(write(tmp_path / "f", b"cthis\ns\n."))
     assert "this" not in sys.modules
+
+
+BOMBS = {
+    "memo": b"\x80\x02}r\xff\xff\xff\x7f.",  # nine bytes that took 4.6 GiB
+    "length": b"\x80\x02T\xff\xff\xff\x7f",
+    "long length": b"\x80\x04\x8e" + b"\xff" * 7 + b"\x0f",
+    "negative length": b"\x80\x02T\xff\xff\xff\xff.",
+    # 2⁴⁰ nodes in 200 bytes, hashed as a key of a dictionary
+    "nested tuples": b"\x80\x02}" + b"K\x01" + b"q\x00h\x00\x86" * 40 + b"K\x01s.",
+    "nested lists": b"\x80\x02" + b"]" * 600_000 + b"a" * 599_999 + b".",
+    "instructions": b"\x80\x02" + b"N" * 1_000_001 + b".",
+    "number": b"\x80\x02}U\x04data\x8a\xff" + b"\x7f" * 255 + b"s.",
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_bombs_take_neither_memory_nor_time(tmp_path: Path, name: str) -> None:
+    file = write(tmp_path / "f", BOMBS[name])
+    code = (
+        "import resource, sys, time; from pathlib import Path; from relatum.data import pickles\n"
+        "from relatum.errors import InputError\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)\n"
+        "try: pickles.read(Path(sys.argv[1]))\n"
+        "except InputError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "MemoryError" not in done.stdout
+    assert len(done.stdout.splitlines()) == (name not in ("memo", "number"))
+
+
+def test_a_pipe_does_not_block(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="not a regular file"):
+        pickles.read(tmp_path / "pipe")

@@ -20,7 +20,7 @@ from relatum import registry
 from relatum.data import folder, sets
 from relatum.data.dataset import RGB, Dataset
 from relatum.data.imageset import ImageSet
-from relatum.data.paths import data_root
+from relatum.data.paths import Absent, data_root
 from relatum.errors import InputError, unknown
 
 
@@ -72,12 +72,12 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     dataset = _dataset(data)
     names = tuple(dataset.splits if dataset is not None else folder.splits(folder.scan(_folder(data))))
     splits: dict[str, Any] = {}
-    missing: InputError | None = None
+    missing: Absent | None = None
     first: ImageSet | None = None
     for split in names:
         try:
             images = load(data, split, root=root)
-        except InputError as error:  # some splits of a dataset may be missing
+        except Absent as error:  # some splits of a dataset may be missing; a damaged one is an error
             missing = missing or error
             continue
         first = first or images

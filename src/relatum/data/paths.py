@@ -18,6 +18,10 @@ from relatum.data.dataset import Dataset
 from relatum.errors import InputError
 
 
+class Absent(InputError):
+    """A dataset, or a split of it, is not on disk (rather than damaged)."""
+
+
 def preferred_cache() -> Path:
     """The cache folder that the environment names, whether or not it can be written."""
     if folder := os.environ.get("RELATUM_CACHE"):
@@ -92,7 +96,7 @@ def locate(dataset: Dataset, root: Path, marks: Iterable[str] = ()) -> Path:
     for folder in (root / dataset.folder, root):
         if any((folder / mark).exists() for mark in marks):
             return folder
-    raise InputError(
+    raise Absent(
         f"{dataset.name} is not in {root} (looked for {dataset.folder}/{marks[0]}).\n"
         f"Run `relatum data get {dataset.name}`, or give the folder that holds it with --root or $RELATUM_DATA."
     )

@@ -146,3 +146,19 @@ def test_real_cifar10() -> None:
     assert np.bincount(train.labels).tolist() == [5000] * 10
     mean = train.images.reshape(-1, 3).mean(0) / 255
     assert mean == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)  # as published
+
+
+def test_info_does_not_hide_a_damaged_batch(cifar10: Path) -> None:
+    folder = cifar10 / "cifar-10-batches-py"
+    whole = relatum.data.info("cifar10", root=cifar10)
+    assert set(whole["splits"]) == {"train", "test"}
+    good = (folder / "data_batch_3").read_bytes()
+    (folder / "data_batch_3").write_bytes(good[:-100])
+    with pytest.raises(InputError, match="data_batch_3 is truncated"):
+        relatum.data.info("cifar10", root=cifar10)
+    (folder / "data_batch_3").unlink()
+    with pytest.raises(InputError, match="data_batch_3 is missing"):
+        relatum.data.info("cifar10", root=cifar10)
+    (folder / "data_batch_3").write_bytes(good)
+    (folder / "test_batch").unlink()  # a split that is not there at all is left out
+    assert set(relatum.data.info("cifar10", root=cifar10)["splits"]) == {"train"}

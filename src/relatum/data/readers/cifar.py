@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from relatum.data import pickles
 from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
-from relatum.data.paths import locate
+from relatum.data.paths import Absent, locate
 from relatum.errors import InputError
 
 
@@ -46,6 +46,8 @@ def _read(
         names_key: where `meta` holds the class names.
     """
     folder = locate(dataset, root, (files[0], meta))
+    if not any((folder / file).exists() for file in files):
+        raise Absent(f"{folder / files[0]} is missing.")
     batches = [_batch(folder / file, dataset, labels_key) for file in files]
     side = dataset.side
     images = np.empty((sum(len(pixels) for pixels, _ in batches), side, side, 3), np.uint8)
@@ -59,7 +61,10 @@ def _read(
 
 
 def _batch(path: Path, dataset: Dataset, labels_key: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    content = pickles.read(path)
+    try:
+        content = pickles.read(path)
+    except Absent as error:  # other batches of the split are there
+        raise InputError(str(error)) from None
     pixels, labels = content.get("data"), content.get(labels_key)
     row = 3 * dataset.side**2
     if not isinstance(pixels, np.ndarray) or pixels.ndim != 2 or pixels.shape[1] != row:

@@ -12,13 +12,14 @@ from relatum.data.dataset import Dataset
 from relatum.data.decoded import decode_files
 from relatum.data.folder import scan
 from relatum.data.imageset import ImageSet
+from relatum.data.paths import Absent
 from relatum.errors import InputError
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
     """The names of the sub-folders of a folder, sorted."""
     if not folder.is_dir():
-        raise InputError(f"{folder} is missing.")
+        raise Absent(f"{folder} is missing.")
     return tuple(sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")))
 
 
@@ -42,8 +43,10 @@ def read_class_folders(
         class_of_file: class by file name, where folders do not give it.
     """
     labels = {name: label for label, name in enumerate(classes)}
-    listing = scan(folder) if folder.is_dir() else None
-    if listing is None or not listing.files:
+    if not folder.is_dir():
+        raise Absent(f"{folder} holds no images.")
+    listing = scan(folder)
+    if not listing.files:
         raise InputError(f"{folder} holds no images.")
     file_classes = [_class(file, class_of_file) for file in listing.files]
     for file, name in zip(listing.files, file_classes, strict=True):

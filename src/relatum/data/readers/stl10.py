@@ -12,7 +12,7 @@ from relatum.data import cache
 from relatum.data.arrays import open_array, write_array
 from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
-from relatum.data.paths import locate
+from relatum.data.paths import Absent, locate
 from relatum.errors import InputError
 from relatum.system.progress import bar
 
@@ -24,6 +24,8 @@ def read(dataset: Dataset, split: str, root: Path) -> ImageSet:
     """Read `train`, `test` or `unlabeled`. The images are transposed once and kept in the cache."""
     folder = locate(dataset, root, (f"{split}_X.bin", "train_X.bin"))
     file = folder / f"{split}_X.bin"
+    if not file.exists():
+        raise Absent(f"{file} cannot be read: No such file or directory.")
     image_bytes = 3 * dataset.side**2
     count, rest = divmod(_size(file), image_bytes)
     if rest or not count:
