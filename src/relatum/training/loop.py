@@ -27,7 +27,7 @@ from relatum.runs.metrics import MetricsWriter
 from relatum.runs.weights import relation_state, save_run_weights
 from relatum.system import signals
 from relatum.system.progress import Display
-from relatum.training import optim
+from relatum.training import health, optim
 from relatum.training.batches import BatchMaker, batches
 
 MILESTONES = (25, 50, 75, 100)
@@ -76,6 +76,7 @@ class Trainer:
         self.module, self.optimizer = fabric.setup(objective, self.optimizer, move_to_device=True)
         self._saved_at = time.monotonic()
         self._seen = 0  # views since the last log
+        self.health = health.Health(objective.num_features, self.display.warn)
         count = sum(p.numel() for p in objective.parameters())
         self._small: Any = one_thread() if count < _SMALL and fabric.device.type == "cpu" else nullcontext()
 
@@ -131,7 +132,7 @@ class Trainer:
                 loss, values, stop = self._across_processes(loss, values, bool(stopped))
                 self.step += 1
                 self._seen += batch.views.shape[0] * batch.num_images
-                self._after_step(loss, values, metrics)
+                self._after_step(batch, loss, values, metrics)
                 self.display.tick(self.step)
                 if stop:
                     self.save(metrics)
@@ -183,7 +184,9 @@ class Trainer:
         optim.forget(self.optimizer, renewed)
         self.objective.train()
 
-    def _after_step(self, loss: Tensor, values: Mapping[str, Tensor], metrics: MetricsWriter | None) -> None:
+    def _after_step(
+        self, batch: Batch, loss: Tensor, values: Mapping[str, Tensor], metrics: MetricsWriter | None
+    ) -> None:
         """Log and save where it is due; both are rare enough for a device-to-host copy."""
         recipe, step = self.recipe, self.step
         epoch_ends = step % self.maker.steps_per_epoch == 0
@@ -191,9 +194,10 @@ class Trainer:
         if step % every == 0 or step == 1 or epoch_ends:
             row = self._row(loss, values)
             if epoch_ends:
-                row |= self._look(step // self.maker.steps_per_epoch)
+                row |= self._look(step // self.maker.steps_per_epoch, batch)
             if metrics is not None:
                 metrics.write(row)
+            self.health.check(row, last=step == self.total)
             self.display.update(step, row)
         due = recipe.checkpoint.every_steps and step % recipe.checkpoint.every_steps == 0
         late = time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
@@ -217,11 +221,13 @@ class Trainer:
             **{name: float(value) for name, value in values.items()},
         }
 
-    def _look(self, epoch: int) -> dict[str, float]:
-        """The monitor's numbers. The backbone is looked at in eval mode, so nothing of the run changes."""
-        if self.monitor is None or epoch % self.recipe.log.knn_every:
+    def _look(self, epoch: int, batch: Batch) -> dict[str, float]:
+        """Numbers about the backbone, which is looked at in eval mode, so that nothing of the run changes."""
+        if not self.fabric.is_global_zero:
             return {}
-        numbers = dict(self.monitor(self.objective.backbone))
+        numbers = health.spread(self.objective.backbone, batch.views[0])
+        if self.monitor is not None and epoch % self.recipe.log.knn_every == 0:
+            numbers |= self.monitor(self.objective.backbone)
         self.objective.train()
         self._clock = time.monotonic()
         return numbers

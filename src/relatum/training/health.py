@@ -1,0 +1,108 @@
+"""Watches what a training run learns: a loss that explodes, representations that collapse, pairs that stay at chance.
+
+All are warned about while training runs, when a smaller learning rate or other data still help. The numbers come from
+a forward pass in eval mode over one view of the last mini-batch of an epoch: it changes no weight, buffer or draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from relatum.features.extract import evaluating
+
+MOST_IMAGES = 256  # enough for a standard deviation; at 32×32 a pass of Conv-4 takes some 20 ms
+# Spread-out representations of d features have a standard deviation near 1/√d. Random weights of Conv-4 reach a tenth
+# of it on photographs, and a collapsed backbone a thousandth or less.
+_COLLAPSED = 0.002
+_CHANCE, _CHANCE_STEPS = 0.02, 500
+_DIVERGED = 100.0  # times the first logged loss
+
+
+def spread(backbone: nn.Module, images: Tensor) -> dict[str, float]:
+    """How much representations differ between images.
+
+    Args:
+        backbone: in any mode, which is restored.
+        images: (M, C, H, W) normalised views, one per image; the first `MOST_IMAGES` are used.
+
+    Returns:
+        `feature_std`: the standard deviation over images of representations scaled to length one, averaged over the
+        features. `effective_dimension`: the exponential of the entropy of the spectrum of their covariance, from 1
+        (all on a line) to d; 0 if all are equal.
+    """
+    with torch.no_grad(), evaluating(backbone), torch.compiler.set_stance("force_eager"):
+        z = backbone(images[:MOST_IMAGES]).float().cpu().double()
+    z = nn.functional.normalize(z, dim=1, eps=1e-12)
+    if not bool(torch.isfinite(z).all()):
+        return {"feature_std": float("nan"), "effective_dimension": float("nan")}
+    centred = z - z.mean(0)
+    gram = centred @ centred.T if len(z) < z.shape[1] else centred.T @ centred  # both have the same eigenvalues
+    spectrum = torch.linalg.eigvalsh(gram).clamp(min=0)
+    total = float(spectrum.sum())
+    share = spectrum / total if total > 1e-18 * len(z) else spectrum[:0]
+    entropy = -float(torch.special.xlogy(share, share).sum())
+    return {
+        "feature_std": float(centred.square().mean(0).sqrt().mean()),
+        "effective_dimension": float(torch.tensor(entropy).exp()) if len(share) else 0.0,
+    }
+
+
+class Health:
+    """Warns when a run learns nothing.
+
+    Args:
+        num_features: size of a representation.
+        warn: prints a line.
+    """
+
+    def __init__(self, num_features: int, warn: Callable[[str], None]) -> None:
+        self._num_features, self._warn = num_features, warn
+        self._first_loss: float | None = None
+        self._learned_at = 0  # the last step at which pairs were told apart
+        self._warned: set[str] = set()
+
+    def check(self, row: Mapping[str, Any], *, last: bool = False) -> None:
+        """Look at a logged row; each warning is printed once, and again with the last row of the run."""
+        if last:
+            self._warned.clear()
+        self._check_loss(row["loss"])
+        if "feature_std" in row:
+            self._check_spread(row["feature_std"], row["effective_dimension"])
+        if "positive_accuracy" in row and "negative_accuracy" in row:
+            self._check_pairs(row["step"], (row["positive_accuracy"] + row["negative_accuracy"]) / 2)
+
+    def _check_loss(self, loss: float) -> None:
+        if self._first_loss is None:
+            self._first_loss = loss
+        if loss > _DIVERGED * max(self._first_loss, 0.1):
+            self._warn_once(
+                "loss", f"the loss has grown from {self._first_loss:.3g} to {loss:.3g}: a smaller train.lr may help."
+            )
+
+    def _check_spread(self, std: float, dimension: float) -> None:
+        if std * self._num_features**0.5 < _COLLAPSED or std != std:
+            self._warn_once(
+                "spread",
+                f"the representations have collapsed: all images look the same to the backbone (feature_std {std:.1g}, "
+                f"effective dimension {dimension:.1f} of {self._num_features}). Do the images differ? "
+                "A smaller train.lr may help.",
+            )
+
+    def _check_pairs(self, step: int, accuracy: float) -> None:
+        if abs(accuracy - 0.5) > _CHANCE:
+            self._learned_at = step
+        if step - self._learned_at >= _CHANCE_STEPS:
+            self._warn_once(
+                "pairs",
+                f"the relation head has been at chance ({100 * accuracy:.0f} % of pairs) since step "
+                f"{self._learned_at:,}: nothing is learned. A smaller train.lr, or weaker views, may help.",
+            )
+
+    def _warn_once(self, kind: str, text: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self._warn(text)

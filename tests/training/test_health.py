@@ -1,0 +1,90 @@
+"""A run that learns nothing says so while it trains; measuring it changes no bit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import relatum
+from relatum import backbones, features
+from relatum.training.health import Health, spread
+
+
+def test_the_spread_of_known_representations() -> None:
+    z = torch.eye(4)[torch.arange(64) % 4]  # four corners: three dimensions, equally filled
+    numbers = spread(nn.Flatten(), z[:, :, None, None])
+    assert numbers["effective_dimension"] == pytest.approx(3.0, abs=1e-6)
+    assert numbers["feature_std"] == pytest.approx((3 / 16) ** 0.5, abs=1e-6)
+    line = torch.stack([torch.ones(50), torch.linspace(0, 1, 50)], 1)[:, :, None, None]
+    assert 1 <= spread(nn.Flatten(), line)["effective_dimension"] < 1.2
+    for constant in (torch.ones(20, 3, 1, 1), torch.zeros(20, 3, 1, 1)):
+        assert spread(nn.Flatten(), constant) == {"feature_std": 0.0, "effective_dimension": 0.0}
+    assert np.isnan(spread(nn.Flatten(), torch.full((4, 3, 1, 1), torch.nan))["feature_std"])
+
+
+def test_measuring_changes_nothing() -> None:
+    backbone = backbones.build("conv4", seed=1).train()
+    before, state = features.state_hash(backbone), torch.random.get_rng_state()
+    spread(backbone, torch.randn(16, 3, 32, 32, generator=torch.Generator().manual_seed(0)))
+    assert features.state_hash(backbone) == before
+    assert torch.equal(torch.random.get_rng_state(), state)
+    assert all(module.training for module in backbone.modules())
+
+
+def test_random_weights_on_noise_have_not_collapsed() -> None:
+    warnings: list[str] = []
+    images = torch.randn(64, 3, 32, 32, generator=torch.Generator().manual_seed(0)) * 0.1
+    numbers = spread(backbones.build("conv4", seed=1), images)
+    Health(64, warnings.append).check({"step": 1, "loss": 0.1, **numbers})
+    assert warnings == []
+
+
+def test_warnings_come_once_and_at_the_end() -> None:
+    warnings: list[str] = []
+    health = Health(64, warnings.append)
+
+    def row(step: int, accuracy: float, std: float) -> dict[str, Any]:
+        pairs = {"positive_accuracy": 1.0, "negative_accuracy": 2 * accuracy - 1}
+        return {"step": step, "loss": 0.1, "feature_std": std, "effective_dimension": 2.0, **pairs}
+
+    for step in range(10, 500, 10):
+        health.check(row(step, 0.505, 0.05))
+    assert warnings == []
+    for step in range(500, 600, 10):
+        health.check(row(step, 0.505, 0.05))
+    assert len(warnings) == 1
+    assert "at chance" in warnings[0]
+    health.check(row(600, 0.7, 1e-6))
+    health.check(row(610, 0.7, 1e-6))
+    assert len(warnings) == 2
+    assert "collapsed" in warnings[1]
+    health.check(row(620, 0.7, 1e-6), last=True)
+    assert len(warnings) == 3
+
+
+@pytest.mark.parametrize("case", ["rate", "images"])
+def test_a_run_that_collapses_warns(
+    case: str, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A learning rate of a million and a folder of black images end with a warning, not only with `done`."""
+    flags: dict[str, Any] = {"views": 2, "batch_size": 8, "epochs": 1, "compile": "off", "threads": 1}
+    data = pictures
+    if case == "rate":
+        flags["set"] = {"train.lr": 1e6}
+    else:
+        data = tmp_path / "black"
+        data.mkdir()
+        for i in range(16):
+            Image.new("RGB", (32, 32)).save(data / f"{i}.png")
+    run = relatum.pretrain(data, out=tmp_path / "run", **flags)
+    assert {"rate": "the loss has grown", "images": "have collapsed"}[case] in capsys.readouterr().err
+    last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert last["feature_std"] < 0.01
+    assert last["effective_dimension"] < 2
