@@ -52,6 +52,9 @@ class Views:
     cutout_area: float | None = setting(
         None, "share of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
     )
+    small_number: int = setting(0, "small views per image besides the K views (multi-crop)", ge=0)
+    small_side: int | None = setting(None, "side of a small view in pixels; by default half of `data.side`", ge=8)
+    small_policy: str = setting("small-crop", "the chain of augmentations of small views")
 
 
 @dataclass(frozen=True)

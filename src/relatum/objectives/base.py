@@ -1,8 +1,8 @@
 """The contract between the engine and a method.
 
 An objective is an `nn.Module` that owns the backbone and its head. `forward(batch)` gives the loss and a few metrics; a
-bare views tensor (K, M, C, H, W) does in place of a batch for methods that need nothing else. `start_epoch` is an
-optional hook. The engine knows this file and never a concrete method.
+bare views tensor (K, M, C, H, W) does in place of a batch for methods that need nothing else. `start_epoch` and
+`after_step` are optional hooks. The engine knows this file and never a concrete method.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ class Objective(nn.Module):
     world: World = ALONE
     """The processes that share a mini-batch; see `connect`."""
 
+    uses_small_views: bool = False
+    """Whether the loss reads `batch.small_views` (multi-crop, `views.small_number`)."""
+
     def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__()
         self.backbone = backbone
@@ -108,6 +111,8 @@ class Objective(nn.Module):
         """Refuse a recipe that the method cannot learn from; called before any data is loaded."""
         if recipe.views.number < cls.min_views:
             raise InputError(f"{recipe.method} needs at least {cls.min_views} views per image (--views).")
+        if recipe.views.small_number and not cls.uses_small_views:
+            raise InputError(f"{recipe.method} does not use small views: views.small_number must be 0.")
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss of one batch, and its metrics as detached scalars."""
@@ -121,9 +126,19 @@ class Objective(nn.Module):
         """
         return ()
 
+    @torch.no_grad()
+    def after_step(self, step: int, total_steps: int) -> None:
+        """Called after the optimiser's update of a step: momentum encoders follow the trained weights here.
+
+        Args:
+            step: number of the step, from 0; with `total_steps`, all that a schedule may depend on.
+            total_steps: number of steps of the whole run.
+        """
+
     def accelerate(self, compile: Callable[[nn.Module], Any]) -> None:
-        """Apply `compile` to the parts worth compiling (by default the backbone)."""
-        compile(self.backbone)
+        """Apply `compile` to the parts worth compiling (by default the encoders)."""
+        for encoder in self.encoders():
+            compile(encoder)
 
     def head_state(self) -> dict[str, Tensor]:
         """The weights that are not the backbone's."""
@@ -137,12 +152,19 @@ class Objective(nn.Module):
         self.next_step += 1
         return made
 
-    def encode(self, batch: Batch) -> Tensor:
+    def encode(self, batch: Batch, encoder: nn.Module | None = None, *, small: bool = False) -> Tensor:
         """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m.
 
         Where several processes share the mini-batch, each passes its own views and all get all rows.
+
+        Args:
+            batch: the mini-batch.
+            encoder: another of `encoders`, in place of the backbone.
+            small: encode the small views instead.
         """
-        z: Tensor = self.backbone(batch.views.flatten(0, 1))
+        views = batch.small_views if small else batch.views
+        assert views is not None
+        z: Tensor = (self.backbone if encoder is None else encoder)(views.flatten(0, 1))
         if z.ndim != 2 or z.shape[1] != self.num_features:
             raise ValueError(
                 f"num_features is {self.num_features}, but the backbone gives {tuple(z.shape[1:])} per view."
@@ -153,6 +175,11 @@ class Objective(nn.Module):
         """Rows for the views of this process (labels, targets, representations) as rows of the whole mini-batch."""
         return self.world.gather(rows, batch.num_images)
 
+    def encode_all(self, batch: Batch) -> Tensor:
+        """The K views and then the small ones, if there are any, each size in one pass: (`batch.all_views`·M, d)."""
+        z = self.encode(batch)
+        return z if batch.small_views is None else torch.cat([z, self.encode(batch, small=True)])
+
     def require_images(self, batch: Batch) -> None:
         """Refuse a mini-batch that is too small for the method."""
         if batch.num_images < self.min_images:
@@ -160,16 +187,22 @@ class Objective(nn.Module):
             raise ValueError(f"{name} needs at least {self.min_images} images in a mini-batch, not {images}.")
 
 
-def mlp_head(num_features: int, hidden: int, outputs: int) -> nn.Sequential:
-    """The paper's MLP head: d → hidden → BatchNorm → LeakyReLU(.01) → outputs."""
-    return nn.Sequential(
-        OrderedDict(
-            linear1=nn.Linear(num_features, hidden),
-            bn1=nn.BatchNorm1d(hidden),
-            relu=nn.LeakyReLU(0.01),
-            linear2=nn.Linear(hidden, outputs),
-        )
-    )
+def mlp_head(num_features: int, hidden: int, outputs: int, layers: int = 2) -> nn.Sequential:
+    """The paper's MLP head: d → hidden → BatchNorm → LeakyReLU(.01) → outputs; more hidden layers if asked for."""
+    parts: OrderedDict[str, nn.Module] = OrderedDict()
+    size = num_features
+    for layer in range(1, layers):
+        parts[f"linear{layer}"] = nn.Linear(size, hidden)
+        parts[f"bn{layer}"] = nn.BatchNorm1d(hidden)
+        parts["relu" if layer == 1 else f"relu{layer}"] = nn.LeakyReLU(0.01)
+        size = hidden
+    parts[f"linear{layers}"] = nn.Linear(size, outputs)
+    return nn.Sequential(parts)
+
+
+def by_view(rows: Tensor, views: int) -> Tensor:
+    """Rows of all views, (K·M, P), as (K, M, P)."""
+    return rows.reshape(views, -1, rows.shape[1])
 
 
 def single(x: Tensor) -> Tensor:

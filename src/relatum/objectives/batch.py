@@ -25,6 +25,7 @@ class Batch:
         labels: (M,) or None. None unless the objective declares that it uses labels; -1 where a label is hidden.
         seed, epoch, step: what random draws made inside an objective are keyed by.
         num_images: M of the whole mini-batch, where several processes share it; by default that of `views`.
+        small_views: (L, M, C, h, w) smaller views of the same images (multi-crop), or None.
     """
 
     def __init__(
@@ -37,10 +38,17 @@ class Batch:
         epoch: int = 0,
         step: int = 0,
         num_images: int | None = None,
+        small_views: Tensor | None = None,
     ) -> None:
         self.views, self.params, self.indices, self.labels = views, params, indices, labels
         self.seed, self.epoch, self.step = seed, epoch, step
         self.num_images = views.shape[1] if num_images is None else num_images
+        self.small_views = small_views
+
+    @property
+    def all_views(self) -> int:
+        """The number of views of an image, small ones included."""
+        return len(self.views) + (0 if self.small_views is None else len(self.small_views))
 
     def replace(self, **changes: Any) -> Batch:
         """The same batch with some of its parts exchanged."""

@@ -84,7 +84,7 @@ class BatchMaker:
             side=self.side,
         )
         source_KM = sources(indices, labels=self._visible, seed=recipe.seed, epoch=epoch, views=recipe.views.number)
-        made = self._views(source_KM.reshape(-1), params)
+        made = self._views(source_KM.reshape(-1), params, self.side)
         labels = None if self.labels is None else torch.from_numpy(self.labels[indices]).to(self.device)
         return Batch(
             views=made.reshape(recipe.views.number, len(indices), *made.shape[1:]),
@@ -95,18 +95,41 @@ class BatchMaker:
             epoch=epoch,
             step=step,
             num_images=len(mini_batch) if self.shared else len(indices),
+            small_views=self._small_views(epoch, indices),
         )
+
+    def _small_views(self, epoch: int, indices: NDArray[np.int64]) -> torch.Tensor | None:
+        """The small views of multi-crop, (L, M, C, h, w); their numbers continue after the K views."""
+        recipe = self.recipe
+        number = recipe.views.small_number
+        if not number:
+            return None
+        side = recipe.views.small_side or self.side // 2
+        params = views.sample(
+            views.POLICIES[recipe.views.small_policy],
+            seed=recipe.seed,
+            epoch=epoch,
+            indices=indices,
+            views=number,
+            height=self.images.images.shape[1],
+            width=self.images.images.shape[2],
+            pad=recipe.data.pad or 0,
+            side=side,
+            first=recipe.views.number,
+        )
+        made = self._views(np.tile(indices, number), params, side)
+        return made.reshape(number, len(indices), *made.shape[1:])
 
     def names(self, indices: NDArray[np.int64]) -> list[str]:
         """A name per image for people: its file; empty where images have none. Labels are not looked at."""
         return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
 
-    def _views(self, source: NDArray[np.int64], params: views.ViewParams) -> torch.Tensor:
+    def _views(self, source: NDArray[np.int64], params: views.ViewParams, side: int) -> torch.Tensor:
         made: torch.Tensor = views.make_views(
             self.images.images if self._resident is None else self._resident,
             source,
             params,
-            side=self.side,
+            side=side,
             mean=self.mean,
             std=self.std,
             threads=self.recipe.run.threads,

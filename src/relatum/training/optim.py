@@ -14,11 +14,15 @@ from relatum.config.schedule import step_decay
 
 
 def parameter_groups(train: Train, objective: nn.Module, backbone: nn.Module) -> list[dict[str, Any]]:
-    """All parameters in one group; in two, the backbone's last, where the backbone has a learning rate of its own."""
+    """All trained parameters in one group; in two, the backbone's last, if it has another learning rate.
+
+    Parameters that need no gradient (a momentum encoder's) are left out.
+    """
+    trained = [p for p in objective.parameters() if p.requires_grad]
     if train.backbone_lr is None:
-        return [{"params": list(objective.parameters())}]
-    own = set(backbone.parameters())
-    rest = [p for p in objective.parameters() if p not in own]
+        return [{"params": trained}]
+    backbone_parameters = set(backbone.parameters())
+    rest = [p for p in trained if p not in backbone_parameters]
     return [{"params": rest}, {"params": list(backbone.parameters()), "scale": train.backbone_lr / train.lr}]
 
 

@@ -119,6 +119,7 @@ def check_recipe(recipe: Recipe) -> None:
     """Refuse a recipe that cannot run here, before an image is decoded."""
     find_device(recipe.run.device)
     registry.find(POLICIES, "policy (views.policy):", recipe.views.policy)
+    registry.find(POLICIES, "policy (views.small_policy):", recipe.views.small_policy)
     if recipe.log.tensorboard and importlib.util.find_spec("tensorboard") is None:
         raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.")
     method = METHODS[recipe.method]

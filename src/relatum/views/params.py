@@ -91,6 +91,7 @@ def sample(
     width: int,
     pad: int,
     side: int,
+    first: int = 0,
 ) -> ViewParams:
     """Draw the parameters of `views` views of each sample.
 
@@ -104,12 +105,13 @@ def sample(
         width: width of the source images.
         pad: zero padding of the padded crop, in source pixels.
         side: height and width of the views.
+        first: number of the first view; a second set of views (multi-crop) continues the numbers of the first.
 
     Returns:
         K·M rows; row k·M + m is view k of sample m.
     """
     indices = np.asarray(indices)
-    numbers = np.arange(views)
+    numbers = np.arange(first, first + views)
     keys = rng.key(rng.VIEW, seed, epoch, indices[None, :], (numbers // policy.shared)[:, None]).reshape(-1)
     count = len(keys)
     order, factors = _jitter(policy, keys)
