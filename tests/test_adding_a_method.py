@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import math
 import re
 import shlex
 import shutil
@@ -27,12 +28,12 @@ FILE, USE = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.fixture
-def barlow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    (tmp_path / "barlow.py").write_text(FILE)
+def uniformity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    (tmp_path / "uniformity.py").write_text(FILE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    yield importlib.import_module("barlow")
-    METHODS.pop("barlow", None)
-    sys.modules.pop("barlow", None)
+    yield importlib.import_module("uniformity")
+    METHODS.pop("uniformity", None)
+    sys.modules.pop("uniformity", None)
 
 
 def test_it_is_short() -> None:
@@ -40,22 +41,21 @@ def test_it_is_short() -> None:
     assert len(lines) < 60
 
 
-def test_the_loss_is_that_of_the_paper_it_is_from(barlow: ModuleType) -> None:
-    objective = barlow.BarlowTwins(
-        nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), 5, redundancy=0.3, projection=4
+def test_the_loss_is_that_of_the_paper_it_is_from(uniformity: ModuleType) -> None:
+    objective = uniformity.AlignmentUniformity(
+        nn.Sequential(nn.Flatten(), nn.Linear(12, 5)), 5, uniformity=0.3, projection=4
     ).double()
     views = torch.randn(2, 7, 3, 2, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    one, two = objective.head(objective.backbone(views.flatten(0, 1))).view(2, 7, 4)
-    total = 0.0
-    for i in range(4):
-        for j in range(4):
-            c = float(torch.corrcoef(torch.stack([one[:, i], two[:, j]]))[0, 1].detach())
-            total += (1 - c) ** 2 if i == j else 0.3 * c**2
+    rows = [row / row.norm() for row in objective.head(objective.backbone(views.flatten(0, 1))).detach()]
+    total = sum(float((rows[m] - rows[7 + m]).norm()) ** 2 for m in range(7)) / 7
+    for view in (rows[:7], rows[7:]):
+        kernel = [math.exp(-2 * float((view[i] - view[j]).norm()) ** 2) for i in range(7) for j in range(i)]
+        total += 0.3 * math.log(sum(kernel) / len(kernel)) / 2
     assert abs(float(objective(views)[0].detach()) - total) < 1e-9
 
 
 def test_it_trains_from_its_row(
-    barlow: ModuleType, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uniformity: ModuleType, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "photos").symlink_to(pictures)
     monkeypatch.chdir(tmp_path)
@@ -65,41 +65,43 @@ def test_it_trains_from_its_row(
     exec(USE.replace("epochs=10", quick), names)
     run = names["run"]
     assert isinstance(run, relatum.api.Run)
-    assert run.recipe.method == "barlow"
-    assert run.recipe.objective.redundancy == 0.01
+    assert run.recipe.method == "uniformity"
+    assert run.recipe.objective.uniformity == 0.5
     assert (run.path / "backbone.safetensors").exists()
-    assert '"agreement"' in (run.path / "metrics.jsonl").read_text()
-    with pytest.raises(InputError, match="barlow needs at least 2 views"):
-        relatum.pretrain("photos", method="barlow", views=1, out="none")
+    assert '"alignment"' in (run.path / "metrics.jsonl").read_text()
+    with pytest.raises(InputError, match="uniformity needs at least 2 views"):
+        relatum.pretrain("photos", method="uniformity", views=1, out="none")
 
 
 def test_other_processes_evaluate_and_report_its_run_without_knowing_it(
-    barlow: ModuleType, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    uniformity: ModuleType, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(pictures, tmp_path / "photos")
     monkeypatch.chdir(tmp_path)
     quick = {"epochs": 1, "batch_size": 8, "backbone": "conv4", "compile": "off", "quiet": True}
-    relatum.pretrain("photos/", method="barlow", out="runs/photos", **quick)
-    (tmp_path / "barlow.py").unlink()  # no other process can import it
+    relatum.pretrain("photos/", method="uniformity", out="runs/photos", **quick)
+    (tmp_path / "uniformity.py").unlink()  # no other process can import it
     for line in COMMANDS.splitlines():
         words = [sys.executable, "-m", *shlex.split(line)]
         done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "runs/photos/evaluations/knn-photos-val.json").read_text())
-    assert result["pretrain"]["method"] == "barlow"
-    assert result["pretrain"]["objective"] == {"redundancy": 0.005, "projection": 128}
-    assert "barlow" in (tmp_path / "runs/photos/report.html").read_text()
+    assert result["pretrain"]["method"] == "uniformity"
+    assert result["pretrain"]["objective"] == {"uniformity": 1.0, "projection": 64}
+    assert "uniformity" in (tmp_path / "runs/photos/report.html").read_text()
 
 
-def test_a_run_of_an_unknown_method_is_read_and_not_resumed(barlow: ModuleType, pictures: Path, tmp_path: Path) -> None:
-    flags = {"method": "barlow", "epochs": 1, "batch_size": 8, "backbone": "conv4", "compile": "off", "quiet": True}
+def test_a_run_of_an_unknown_method_is_read_and_not_resumed(
+    uniformity: ModuleType, pictures: Path, tmp_path: Path
+) -> None:
+    flags = {"method": "uniformity", "epochs": 1, "batch_size": 8, "backbone": "conv4", "compile": "off", "quiet": True}
     run = relatum.pretrain(pictures, out=tmp_path / "run", **flags)
     known = run.recipe
-    del METHODS["barlow"]
-    assert run.recipe.objective == {"redundancy": 0.005, "projection": 128}
+    del METHODS["uniformity"]
+    assert run.recipe.objective == {"uniformity": 1.0, "projection": 64}
     assert run.recipe.to_toml() == known.to_toml()
     (run.path / "backbone.safetensors").unlink()
-    with pytest.raises(InputError, match="unknown method 'barlow'"):
+    with pytest.raises(InputError, match="unknown method 'uniformity'"):
         relatum.pretrain(out=run, resume=True)
-    with pytest.raises(InputError, match="unknown method 'barlow'"):
+    with pytest.raises(InputError, match="unknown method 'uniformity'"):
         relatum.pretrain(recipe=run.path / "recipe.toml", out=tmp_path / "other")
