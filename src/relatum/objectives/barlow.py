@@ -52,7 +52,7 @@ class BarlowTwins(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss, and the mean of the diagonal of the cross-correlation."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         z = self.head(self.encode(batch))
         loss, agreement = barlow_loss(by_view(single(z), len(batch.views)), self.redundancy)

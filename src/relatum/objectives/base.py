@@ -181,10 +181,13 @@ class Objective(nn.Module):
         return z if batch.small_views is None else torch.cat([z, self.encode(batch, small=True)])
 
     def require_images(self, batch: Batch) -> None:
-        """Refuse a mini-batch that is too small for the method."""
+        """Refuse a mini-batch with too few images or views for the method."""
         if batch.num_images < self.min_images:
             name, images = type(self).__name__, batch.num_images
             raise ValueError(f"{name} needs at least {self.min_images} images in a mini-batch, not {images}.")
+        if len(batch.views) < self.min_views:
+            name = type(self).__name__
+            raise ValueError(f"{name} compares views: it needs at least {self.min_views} of each image (views.number).")
 
 
 def mlp_head(num_features: int, hidden: int, outputs: int, layers: int = 2) -> nn.Sequential:

@@ -55,7 +55,7 @@ class BYOL(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss, and the mean cosine between predictions and targets."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         views = len(batch.views)
         predictions = single(self.predictor(self.head(self.encode(batch))))

@@ -87,7 +87,7 @@ class DINO(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss, and the entropy of the teacher's outputs: 0 or log C in the long run means collapse."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         frozen = batch.epoch < self.freeze_epochs
         student = self.prototypes(self.head(self.encode_all(batch)), frozen=frozen)

@@ -67,7 +67,7 @@ class MoCo(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss, and how often the right key is nearer than every key in the queue."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         views = len(batch.views)
         queries = F.normalize(single(self.head(self.encode(batch))), dim=1)

@@ -48,7 +48,7 @@ class SimSiam(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss, and the mean cosine between predictions and projections."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         views = len(batch.views)
         projections = self.head(self.encode(batch))

@@ -72,7 +72,7 @@ class SwAV(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss, and how often the nearest prototype of the second view is the likeliest of the first one's code."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         views, frozen = len(batch.views), batch.epoch < self.freeze_epochs
         scores = self.prototypes(self.head(self.encode_all(batch)), frozen=frozen)

@@ -66,7 +66,7 @@ class VICReg(Objective):
 
     def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
         """The loss, and its three terms without their weights."""
-        batch = Batch.of(batch)
+        batch = self.as_batch(batch)
         self.require_images(batch)
         z = self.head(self.encode(batch))
         terms = vicreg_terms(by_view(single(z), len(batch.views)))
