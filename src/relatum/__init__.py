@@ -11,33 +11,59 @@ from typing import TYPE_CHECKING, Any
 from relatum.version import __version__
 
 if TYPE_CHECKING:
-    from relatum.api import Run, embed, evaluate, export, import_weights, pretrain, reproduce, search
+    from relatum.api import (
+        Run,
+        cluster,
+        duplicates,
+        embed,
+        evaluate,
+        export,
+        import_weights,
+        outliers,
+        pretrain,
+        reproduce,
+        search,
+        select,
+    )
+    from relatum.collection.results import Album, DuplicateGroup, Outlier, Selected
     from relatum.evaluation.searching import Hit
     from relatum.objectives.relational import RelationalReasoning
     from relatum.runs.results import Result
     from relatum.runs.weights import load_backbone
 
 _MODULES = {  # of the names that are not in `relatum.api`
+    "Album": "relatum.collection.results",
+    "DuplicateGroup": "relatum.collection.results",
     "Hit": "relatum.evaluation.searching",
+    "Outlier": "relatum.collection.results",
     "RelationalReasoning": "relatum.objectives.relational",
     "Result": "relatum.runs.results",
+    "Selected": "relatum.collection.results",
     "load_backbone": "relatum.runs.weights",
 }
 # `relatum.api.report` is not here: the package `relatum.report` has that name.
 __all__ = [
+    "Album",
+    "DuplicateGroup",
     "Hit",
+    "Outlier",
     "RelationalReasoning",
     "Result",
     "Run",
+    "Selected",
     "__version__",
+    "cluster",
+    "duplicates",
     "embed",
     "evaluate",
     "export",
     "import_weights",
     "load_backbone",
+    "outliers",
     "pretrain",
     "reproduce",
     "search",
+    "select",
 ]
 
 

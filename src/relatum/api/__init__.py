@@ -1,9 +1,24 @@
 """The public functions. The command line calls them; both use the same names. torch is imported when it is needed."""
 
+from relatum.api.collections import cluster, duplicates, outliers, select
 from relatum.api.evaluating import embed, evaluate, report, search
 from relatum.api.exchange import export, import_weights
 from relatum.api.paper import reproduce
 from relatum.api.pretraining import pretrain
 from relatum.api.runs import Run
 
-__all__ = ["Run", "embed", "evaluate", "export", "import_weights", "pretrain", "report", "reproduce", "search"]
+__all__ = [
+    "Run",
+    "cluster",
+    "duplicates",
+    "embed",
+    "evaluate",
+    "export",
+    "import_weights",
+    "outliers",
+    "pretrain",
+    "report",
+    "reproduce",
+    "search",
+    "select",
+]

@@ -16,7 +16,7 @@ from typing import Annotated
 
 import typer
 
-from relatum.cli import data, evaluation, paper, tools, training, weights
+from relatum.cli import collections, data, evaluation, paper, tools, training, weights
 from relatum.errors import Interrupted, RelatumError, unknown
 from relatum.system import signals
 from relatum.system.text import printable
@@ -31,6 +31,10 @@ COMMANDS: dict[str, Command] = {
     "embed": evaluation.embed,
     "search": evaluation.search,
     "report": evaluation.report,
+    "duplicates": collections.duplicates,
+    "outliers": collections.outliers,
+    "cluster": collections.cluster,
+    "select": collections.select,
     "reproduce": paper.reproduce,
     "bench": tools.bench,
     "export": weights.export,

@@ -34,6 +34,7 @@ class RunFolder:
         self.checkpoints = self.path / names.CHECKPOINTS
         self.last = self.checkpoints / names.LAST_CHECKPOINT
         self.features = self.path / names.FEATURES
+        self.index = self.path / names.INDEX
 
     def exists(self) -> bool:
         """Whether a run was started here."""

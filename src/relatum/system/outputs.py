@@ -16,9 +16,10 @@ CHECKPOINTS = "checkpoints"
 ARTIFACTS = "artifacts"
 EVALUATIONS = "evaluations"
 FEATURES = "features"
+INDEX = "index"
 FINETUNED = "finetuned"
 TENSORBOARD = "tensorboard"
-RUN_FOLDERS = (CHECKPOINTS, ARTIFACTS, EVALUATIONS, FEATURES, FINETUNED, TENSORBOARD)
+RUN_FOLDERS = (CHECKPOINTS, ARTIFACTS, EVALUATIONS, FEATURES, INDEX, FINETUNED, TENSORBOARD)
 MARKER = ".relatum-output"  # an empty file in a folder of results that is not a run, such as `reproduce --out`
 
 

@@ -1,0 +1,192 @@
+"""What a trained backbone says about a collection of images: `duplicates`, `outliers`, `cluster` and `select`.
+
+Image files are only read. The first call computes an index of the images and keeps it with the run; later calls are
+immediate, and new images are added to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from relatum.api.runs import StrPath
+from relatum.collection.results import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
+from relatum.errors import InputError
+
+if TYPE_CHECKING:  # torch is imported when a backbone is loaded
+    from torch import nn
+
+    from relatum.collection.index import Index
+
+
+def duplicates(
+    run: StrPath | nn.Module,
+    data: StrPath,
+    *,
+    out: StrPath | None = None,
+    threshold: float | None = None,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    progress: bool = True,
+) -> list[DuplicateGroup]:
+    """Find groups of near-duplicates: exact copies, and copies that were re-encoded or resized.
+
+    Args:
+        run: run folder, weights file or module.
+        data: folder of images or dataset name.
+        out: file to write as well: `.csv`, `.json` or `.txt`.
+        threshold: largest difference between thumbnails of copies; 0.36 by default, smaller is stricter.
+        split: split of a dataset.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        root: data root folder.
+        progress: show a progress bar.
+    """
+    target = _target(out)
+    index = _index(run, data, split, device, root, progress)
+    from relatum.collection.duplicates import THRESHOLD, near_duplicates
+
+    groups = near_duplicates(
+        index.features,
+        index.signatures,
+        digests=index.digests.tolist(),
+        sizes=index.stamps[:, 0].tolist(),
+        threshold=THRESHOLD if threshold is None else threshold,
+    )
+    names = [str(file) for file in index.files]
+    result = [DuplicateGroup(tuple(names[i] for i in g.members), g.exact, g.difference) for g in groups]
+    _write(target, result)
+    return result
+
+
+def outliers(
+    run: StrPath | nn.Module,
+    data: StrPath,
+    *,
+    out: StrPath | None = None,
+    top: int = 20,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    progress: bool = True,
+) -> list[Outlier]:
+    """Find the images that differ most from all others, the most unusual first.
+
+    Args:
+        run: run folder, weights file or module.
+        data: folder of images or dataset name.
+        out: file to write as well: `.csv`, `.json` or `.txt`.
+        top: number of images to return.
+        split: split of a dataset.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        root: data root folder.
+        progress: show a progress bar.
+    """
+    if top < 1:
+        raise InputError(f"top = {top} is out of range: it must be at least 1.")
+    target = _target(out)
+    index = _index(run, data, split, device, root, progress)
+    import numpy as np
+
+    from relatum.collection.outliers import outlier_scores
+
+    scores = outlier_scores(index.features, index.statistics)
+    order = np.argsort(-scores, kind="stable")[:top]
+    result = [Outlier(str(index.files[i]), rank, float(scores[i])) for rank, i in enumerate(order, 1)]
+    _write(target, result)
+    return result
+
+
+def cluster(
+    run: StrPath | nn.Module,
+    data: StrPath,
+    *,
+    out: StrPath | None = None,
+    number: int | None = None,
+    method: str = "kmeans",
+    seed: int = 1,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    progress: bool = True,
+) -> list[Album]:
+    """Group similar images, the largest group first. The title image of a group is the one nearest to its centre.
+
+    Args:
+        run: run folder, weights file or module.
+        data: folder of images or dataset name.
+        out: file to write as well: `.csv`, `.json` or `.txt`.
+        number: number of clusters; by default chosen by the silhouette score.
+        method: `kmeans`, or `hdbscan`, which leaves out images that belong to no dense group.
+        seed: random seed.
+        split: split of a dataset.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        root: data root folder.
+        progress: show a progress bar.
+    """
+    target = _target(out)
+    index = _index(run, data, split, device, root, progress)
+    from relatum.collection.clusters import find_clusters
+
+    names = [str(file) for file in index.files]
+    clusters = find_clusters(index.features, number=number, method=method, seed=seed)
+    result = [Album(names[c.members[0]], tuple(names[i] for i in c.members)) for c in clusters]
+    _write(target, result)
+    return result
+
+
+def select(
+    run: StrPath | nn.Module,
+    data: StrPath,
+    *,
+    number: int,
+    out: StrPath | None = None,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    progress: bool = True,
+) -> list[Selected]:
+    """Select a diverse subset that covers the images, for example for labelling (greedy k-centre).
+
+    Args:
+        run: run folder, weights file or module.
+        data: folder of images or dataset name.
+        number: size of the subset; all images if there are fewer.
+        out: file to write as well: `.csv`, `.json` or `.txt`.
+        split: split of a dataset.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        root: data root folder.
+        progress: show a progress bar.
+    """
+    if number < 1:
+        raise InputError(f"number = {number} is out of range: it must be at least 1.")
+    target = _target(out)
+    index = _index(run, data, split, device, root, progress)
+    from relatum.collection.selection import diverse_subset
+
+    chosen, radius = diverse_subset(index.features, number)
+    result = [
+        Selected(str(index.files[i]), rank, float(r)) for rank, (i, r) in enumerate(zip(chosen, radius, strict=True), 1)
+    ]
+    _write(target, result)
+    return result
+
+
+def _target(out: StrPath | None) -> Path | None:
+    return check_target(None if out is None else Path(out))
+
+
+def _write(target: Path | None, rows: Sequence[Row]) -> None:
+    if target is not None:
+        write_rows(target, rows)
+
+
+def _index(
+    run: StrPath | nn.Module, data: StrPath, split: str, device: str, root: StrPath | None, progress: bool
+) -> Index:
+    from relatum.collection.index import build_index
+
+    source = run if not isinstance(run, os.PathLike) else Path(run)
+    return build_index(source, data, split=split, device=device, root=root, progress=progress)

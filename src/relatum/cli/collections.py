@@ -1,0 +1,121 @@
+"""Commands about a collection of images: `duplicates`, `outliers`, `cluster`, `select`. Image files are only read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
+
+from relatum.cli.options import Data, Device, Json, Root, Run, print_json
+
+if TYPE_CHECKING:
+    from relatum.collection.results import Row
+
+Out = Annotated[
+    Path | None, Option(metavar="FILE.csv", help="write the result to a .csv, .json or .txt file (one name per line)")
+]
+Split = Annotated[str, Option(help="split of a dataset")]
+
+
+def duplicates(
+    run: Run,
+    data: Data,
+    out: Out = None,
+    threshold: Annotated[
+        float | None, Option(help="largest difference between thumbnails of copies [default: 0.36]", min=0)
+    ] = None,
+    split: Split = "train",
+    device: Device = "auto",
+    json: Json = False,
+    root: Root = None,
+) -> None:
+    """Find near-duplicates: exact copies, and copies that were re-encoded or resized."""
+    from relatum import api
+
+    groups = api.duplicates(run, data, out=out, threshold=threshold, split=split, device=device, root=root)
+    if _finish(groups, out, json):
+        return
+    copies = sum(len(group.files) - 1 for group in groups)
+    print(f"{len(groups):,} group(s) of near-duplicates; {copies:,} file(s) are copies of another one")
+    for number, group in enumerate(groups, 1):
+        print(f"\n{number}. {'same bytes' if group.exact else f'difference {group.difference:.2f}'}")
+        for file in group.files:
+            print(f"   {file}")
+
+
+def outliers(
+    run: Run,
+    data: Data,
+    out: Out = None,
+    top: Annotated[int, Option(help="number of images to return", min=1)] = 20,
+    split: Split = "train",
+    device: Device = "auto",
+    json: Json = False,
+    root: Root = None,
+) -> None:
+    """Find the images that differ most from all others."""
+    from relatum import api
+
+    rows = api.outliers(run, data, out=out, top=top, split=split, device=device, root=root)
+    if _finish(rows, out, json):
+        return
+    for row in rows:
+        print(f"{row.rank:4d}  {row.score:7.2f}  {row.file}")
+
+
+def cluster(
+    run: Run,
+    data: Data,
+    out: Out = None,
+    number: Annotated[int | None, Option(help="number of clusters [default: chosen by the silhouette score]")] = None,
+    method: Annotated[str, Option(help="kmeans, or hdbscan (leaves out images outside dense groups)")] = "kmeans",
+    seed: Annotated[int, Option(help="random seed")] = 1,
+    split: Split = "train",
+    device: Device = "auto",
+    json: Json = False,
+    root: Root = None,
+) -> None:
+    """Group similar images, and name the most typical image of each group."""
+    from relatum import api
+
+    albums = api.cluster(
+        run, data, out=out, number=number, method=method, seed=seed, split=split, device=device, root=root
+    )
+    if _finish(albums, out, json):
+        return
+    for position, album in enumerate(albums, 1):
+        print(f"{position:4d}  {len(album.files):6,} image(s)  {album.title}")
+    if out is None:
+        print("--out FILE.csv lists all files of each cluster", file=sys.stderr)
+
+
+def select(
+    run: Run,
+    data: Data,
+    number: Annotated[int, Option(help="number of images to select", min=1)],
+    out: Out = None,
+    split: Split = "train",
+    device: Device = "auto",
+    json: Json = False,
+    root: Root = None,
+) -> None:
+    """Select a diverse subset that covers the images, for example for labelling."""
+    from relatum import api
+
+    rows = api.select(run, data, number=number, out=out, split=split, device=device, root=root)
+    if not _finish(rows, out, json):
+        for row in rows:
+            print(row.file)
+
+
+def _finish(rows: Sequence[Row], out: Path | None, json: bool) -> bool:
+    """Print the JSON document or where the file is; False if the result is still to be printed."""
+    if out is not None:
+        print(f"written: {out}", file=sys.stderr)
+    if json:
+        print_json([asdict(row) for row in rows])
+    return json or out is not None

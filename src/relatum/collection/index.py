@@ -1,0 +1,262 @@
+"""The index of a collection: what is known about each image, computed once and kept with the run.
+
+A second command on the same images reads it and computes nothing. Of a folder that has changed, only the new files are
+read: a file is known by its path, size and modification time, and a file that was moved or renamed by its content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from relatum import data as sources
+from relatum import registry
+from relatum.collection.file_facts import digest, width_height_time
+from relatum.collection.signatures import describe
+from relatum.data import folder
+from relatum.data.decode import decode, reason
+from relatum.data.decoded import decode_files
+from relatum.data.folder import Listing
+from relatum.data.imageset import ImageSet, Skipped
+from relatum.errors import InputError
+from relatum.features import extract
+from relatum.features.extract import pixel_hash, state_hash
+from relatum.runs.folder import RunFolder
+from relatum.runs.weights import load_backbone
+from relatum.system.cpus import available_cpus
+from relatum.system.devices import find_device
+from relatum.system.files import file_safe, write_atomically
+
+_VERSION = 1  # increase when the same file gives different arrays
+Source = str | os.PathLike[str]
+
+
+@dataclass(frozen=True)
+class Index:
+    """What is known about the images of a collection, in the order of their names.
+
+    Attributes:
+        features: (N, d) representations.
+        signatures: (N, 24, 24, 3) thumbnails.
+        statistics: (N, s) statistics of colour and texture.
+        sizes: (N, 2) width and height in pixels.
+        stamps: (N, 2) bytes and modification time of the files in nanoseconds; zeros for a dataset.
+        times: (N,) when the photograph was taken (EXIF), else the modification time, in seconds since 1970.
+        digests: hashes of the files' content.
+        files: paths relative to the folder, or image numbers of a dataset.
+        key: a hash of the weights and the normalisation that the representations depend on.
+        skipped: files that could not be read.
+    """
+
+    features: NDArray[np.float32]
+    signatures: NDArray[np.uint8]
+    statistics: NDArray[np.float32]
+    sizes: NDArray[np.int64]
+    stamps: NDArray[np.int64]
+    times: NDArray[np.int64]
+    digests: NDArray[np.str_]
+    files: NDArray[np.str_]
+    key: str = ""
+    skipped: tuple[Skipped, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def rows(self, numbers: Sequence[int]) -> Index:
+        """The rows with these numbers."""
+        return replace(self, **{name: getattr(self, name)[list(numbers)] for name in _ARRAYS})
+
+
+_ARRAYS = tuple(field.name for field in fields(Index) if field.name not in ("key", "skipped"))
+
+
+def build_index(
+    run: Source | nn.Module,
+    data: Source,
+    *,
+    split: str = "train",
+    device: str = "auto",
+    root: Source | None = None,
+    progress: bool = True,
+) -> Index:
+    """The index of a folder or dataset; read from the run folder where it is there, and updated.
+
+    Args:
+        run: run folder, weights file or module.
+        data: folder of images or dataset name.
+        split: split of a dataset; of a folder, all images are read.
+        device: device for a backbone that is loaded here.
+        root: data root folder.
+        progress: show progress bars.
+    """
+    module = run if isinstance(run, nn.Module) else load_backbone(Path(run)).to(find_device(device))
+    place = None if isinstance(run, nn.Module) or not Path(run).is_dir() else index_file(Path(run), data, split)
+    known = None if place is None else read_index(place)
+    if str(data) in registry.DATASETS:
+        images = sources.load(str(data), split, root=None if root is None else Path(root))
+        index = _of_dataset(module, images, known, progress)
+    else:
+        index = _of_folder(module, folder.scan(Path(data).expanduser()), known, progress)
+    if not len(index):
+        first = f" (the first: {index.skipped[0].path!r}, {index.skipped[0].reason})" if index.skipped else ""
+        raise InputError(f"{os.fspath(data)} holds no image that can be read{first}.")
+    if place is not None and index is not known:
+        with contextlib.suppress(OSError):  # a run on a read-only disk can still be used
+            write_index(place, index)
+    return index
+
+
+def index_file(run: Path, data: Source, split: str) -> Path:
+    """Where a run keeps the index of a folder or dataset."""
+    name = os.fspath(data)
+    where = split if name in registry.DATASETS else str(Path(name).expanduser().resolve())
+    digest = hashlib.sha256(os.fsencode(where)).hexdigest()[:8]
+    return RunFolder(run).index / f"{file_safe(name)}-{digest}.npz"
+
+
+def read_index(path: Path) -> Index | None:
+    """An index from its file, or None if there is none that can be used."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if int(file["version"]) != _VERSION:
+                return None
+            arrays: dict[str, Any] = {name: file[name] for name in _ARRAYS}
+            skipped = tuple(Skipped(str(p), str(r)) for p, r in file["skipped"].reshape(-1, 2))
+            return Index(**arrays, key=str(file["key"]), skipped=skipped)
+    except Exception:  # a missing or damaged file is written anew; a damaged zip raises many kinds of errors
+        return None
+
+
+def write_index(path: Path, index: Index) -> None:
+    """Write an index, atomically."""
+    arrays: dict[str, Any] = {name: getattr(index, name) for name in _ARRAYS}
+    skipped = np.array([(item.path, item.reason) for item in index.skipped], np.str_).reshape(-1, 2)
+
+    def save(temporary: Path) -> None:
+        with temporary.open("wb") as file:
+            np.savez(file, **arrays, skipped=skipped, key=np.str_(index.key), version=np.int64(_VERSION))
+
+    write_atomically(path, save)
+
+
+def _of_dataset(module: nn.Module, images: ImageSet, known: Index | None, progress: bool) -> Index:
+    key = hashlib.sha256(f"{state_hash(module)} {pixel_hash(images)} {images.mean} {images.std}".encode()).hexdigest()
+    if known is not None and known.key == key:
+        return known
+    n = len(images)
+    digests = [hashlib.sha256(np.ascontiguousarray(image).data).hexdigest()[:32] for image in images.images]
+    signatures, statistics = describe(images.images)
+    return Index(
+        features=extract(module, images, progress=progress),
+        signatures=signatures,
+        statistics=statistics,
+        sizes=np.full((n, 2), images.side, np.int64),
+        stamps=np.zeros((n, 2), np.int64),
+        times=np.zeros(n, np.int64),
+        digests=np.array(digests, np.str_),
+        files=np.array([str(i) for i in range(n)] if images.files is None else list(images.files), np.str_),
+        key=key,
+    )
+
+
+def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progress: bool) -> Index:
+    info: dict[str, Any] = getattr(module, "info", {})
+    side = int(info.get("side") or 32)
+    mean, std = (tuple(info.get(name) or default) for name, default in (("mean", (0.5,) * 3), ("std", (0.25,) * 3)))
+    key = hashlib.sha256(f"{state_hash(module)} {side} {mean} {std}".encode()).hexdigest()
+    if known is not None and known.key != key:
+        known = None
+    stamps = {file: stamp[:2] for file, stamp in zip(listing.files, listing.stamps, strict=True)}
+    same: dict[str, int] = {}
+    if known is not None:
+        same = {str(f): i for i, f in enumerate(known.files) if stamps.get(str(f)) == tuple(known.stamps[i].tolist())}
+        if len(same) == len(known) == len(stamps):
+            return known
+    rows: list[Index] = [] if known is None else [known.rows(list(same.values()))]
+    new = [file for file in listing.files if file not in same]
+    digests = _in_threads(lambda file: digest(listing.read(file)), new)
+    if known is not None:  # moved and renamed files
+        by_digest = {str(d): i for i, d in enumerate(known.digests)}
+        moved = [file for file in new if digests[file] in by_digest]
+        part = known.rows([by_digest[digests[file]] for file in moved])
+        rows.append(
+            replace(part, files=np.array(moved, np.str_), stamps=np.array([stamps[f] for f in moved]).reshape(-1, 2))
+        )
+        new = [file for file in new if digests[file] not in by_digest]
+    images, files, skipped = _decoded(listing, new, side)
+    if len(files):
+        part_set = ImageSet(listing.root.name, "train", images, None, (), mean, std, side // 8)  # type: ignore[arg-type]
+        rows.append(_rows(module, part_set, listing, files, stamps, digests, progress))
+    merged = _merged(rows, key)
+    return replace(merged, skipped=tuple(sorted((*listing.skipped, *skipped), key=lambda s: s.path)))
+
+
+def _rows(
+    module: nn.Module,
+    images: ImageSet,
+    listing: Listing,
+    files: list[str],
+    stamps: dict[str, tuple[int, int]],
+    digests: dict[str, str],
+    progress: bool,
+) -> Index:
+    """The rows of files that were just decoded."""
+    signatures, statistics = describe(images.images)
+    facts = _in_threads(lambda file: width_height_time(listing.read(file)), files)
+    times = [facts[f][2] if facts[f][2] is not None else stamps[f][1] // 10**9 for f in files]
+    return Index(
+        features=extract(module, images, progress=progress),
+        signatures=signatures,
+        statistics=statistics,
+        sizes=np.array([facts[f][:2] for f in files], np.int64),
+        stamps=np.array([stamps[f] for f in files], np.int64),
+        times=np.array(times, np.int64),
+        digests=np.array([digests[f] for f in files], np.str_),
+        files=np.array(files, np.str_),
+    )
+
+
+def _decoded(listing: Listing, files: list[str], side: int) -> tuple[NDArray[np.uint8], list[str], list[Skipped]]:
+    """Decoded images, their files, and the files that could not be read."""
+    if files == listing.files and files:  # everything is new: training has decoded it too, and that is cached
+        whole = decode_files(listing.root, listing.files, side, listing.stamps, listing.read)
+        return whole.images, [files[i] for i in whole.kept], list(whole.skipped)
+
+    def attempt(file: str) -> NDArray[np.uint8] | str:
+        try:
+            return decode(listing.read(file), side)
+        except Exception as error:  # Pillow may raise any exception for a damaged file
+            return reason(error)
+
+    results = _in_threads(attempt, files)
+    good = [file for file in files if not isinstance(results[file], str)]
+    images = np.stack([results[file] for file in good]) if good else np.empty((0, side, side, 3), np.uint8)
+    return images, good, [Skipped(f, str(results[f])) for f in files if isinstance(results[f], str)]
+
+
+def _merged(parts: Sequence[Index], key: str) -> Index:
+    """The rows of all parts, sorted by file."""
+    parts = [part for part in parts if len(part)]
+    if not parts:
+        empty: dict[str, Any] = {name: np.empty(0) for name in _ARRAYS}
+        return Index(**empty, key=key)
+    joined: dict[str, Any] = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _ARRAYS}
+    index = Index(**joined, key=key)
+    order = sorted(range(len(index)), key=lambda i: str(index.files[i]))
+    return index.rows(order)
+
+
+def _in_threads(function: Any, files: Sequence[str]) -> dict[str, Any]:
+    """The results of a function of a file; reading and decoding release the interpreter lock."""
+    with ThreadPoolExecutor(available_cpus()) as pool:
+        return dict(zip(files, pool.map(function, files), strict=True))

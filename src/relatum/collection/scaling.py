@@ -1,0 +1,24 @@
+"""Columns of different scale on one scale, before distances are compared."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float32]
+
+
+def standardise(values: NDArray[np.floating]) -> Floats:
+    """Columns with mean 0 and standard deviation 1; columns without variation become 0."""
+    centred = np.asarray(values, np.float64)
+    centred = centred - centred.mean(0)
+    spread = centred.std(0)
+    return np.divide(centred, spread, out=np.zeros_like(centred), where=spread > 1e-9 * max(1.0, spread.max())).astype(
+        np.float32
+    )
+
+
+def robust_score(values: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Distance above the median in units of the usual spread (quartiles), so that a few extremes change nothing."""
+    low, middle, high = np.percentile(values, [25, 50, 75])
+    return np.asarray((values - middle) / max(float(high - low), 1e-12), np.float64)

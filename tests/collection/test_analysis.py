@@ -1,0 +1,87 @@
+"""Outliers, clusters and diverse subsets on points whose answer is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from relatum.collection.clusters import find_clusters
+from relatum.collection.outliers import outlier_scores
+from relatum.collection.selection import diverse_subset
+from relatum.collection.signatures import describe, shrink
+from relatum.errors import InputError
+
+
+def blobs(*counts: int, d: int = 6) -> np.ndarray:
+    draws = np.random.default_rng(0)
+    centres = 20 * np.eye(d)[: len(counts)]
+    return np.concatenate([c + draws.normal(size=(n, d)) for c, n in zip(centres, counts, strict=True)]).astype("f4")
+
+
+def test_a_far_point_is_the_first_outlier_by_either_description() -> None:
+    points, ordinary = blobs(80), np.random.default_rng(1).normal(size=(80, 4)).astype(np.float32)
+    points[7] += 30
+    ordinary[9] -= 30
+    order = np.argsort(-outlier_scores(points, ordinary))
+    assert set(order[:2].tolist()) == {7, 9}
+
+
+def test_a_small_group_of_another_kind_is_not_a_list_of_outliers() -> None:
+    points = blobs(200, 30)
+    points[0] += np.float32([0, 0, 9, 9, 0, 0])
+    assert np.argmax(outlier_scores(points, points)) == 0
+
+
+def test_identical_images_have_finite_scores() -> None:
+    points = np.repeat(blobs(12), 20, axis=0)
+    assert np.isfinite(outlier_scores(points, points)).all()
+    assert outlier_scores(points[:2], points[:2]).tolist() == [0, 0]
+
+
+def test_clusters_are_found_with_their_number_and_a_title_image() -> None:
+    points = blobs(60, 40, 20)
+    clusters = find_clusters(points)
+    assert [len(c.members) for c in clusters] == [60, 40, 20]
+    assert set(clusters[0].members) == set(range(60))
+    assert list(clusters[0].distances) == sorted(clusters[0].distances)
+    assert len(find_clusters(points, number=2)) == 2
+    assert find_clusters(points) == clusters
+
+
+def test_hdbscan_leaves_images_out() -> None:
+    points = np.concatenate([blobs(60, 40), np.random.default_rng(2).uniform(-60, 60, (10, 6)).astype("f4")])
+    clusters = find_clusters(points, method="hdbscan")
+    assert len(clusters) >= 2
+    assert sum(len(c.members) for c in clusters) < 110
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"number": 0}, "0 clusters"),
+        ({"number": 99}, "99 clusters"),
+        ({"method": "magic"}, "unknown clustering method"),
+        ({"method": "hdbscan", "number": 3}, "finds the number"),
+    ],
+)
+def test_impossible_requests_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        find_clusters(blobs(20), **options)  # type: ignore[arg-type]
+
+
+def test_a_diverse_subset_takes_one_image_of_each_group_first() -> None:
+    points = blobs(100, 5, 5)
+    chosen, radius = diverse_subset(points, 3)
+    assert sorted(0 if i < 100 else 1 if i < 105 else 2 for i in chosen) == [0, 1, 2]
+    assert (np.diff(radius) <= 0).all()
+    everything, _ = diverse_subset(np.zeros((4, 2), np.float32), 9)
+    assert sorted(everything.tolist()) == [0, 1, 2, 3]
+
+
+def test_shrinking_averages_and_statistics_describe_noise() -> None:
+    pixels = np.random.default_rng(0).random((2, 32, 40, 3)).astype(np.float32)
+    assert np.allclose(shrink(pixels, 8), pixels.reshape(2, 8, 4, 8, 5, 3).mean((2, 4)), atol=1e-6)
+    noise = np.random.default_rng(0).integers(0, 256, (1, 32, 32, 3), dtype=np.uint8)
+    smooth = np.tile(np.linspace(0, 255, 32).astype(np.uint8)[:, None, None], (1, 1, 32, 3))
+    _, statistics = describe(np.concatenate([noise, smooth]))
+    assert statistics[0, 9] > 0.9 > 0.2 > statistics[1, 9]

@@ -1,0 +1,151 @@
+"""The index of a folder, and the commands that use it, on real files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import relatum
+from relatum import backbones
+from relatum.cli import main
+from relatum.collection.index import build_index, index_file
+from relatum.errors import InputError
+from relatum.runs.weights import save_weights
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder that holds only weights."""
+    folder = tmp_path_factory.mktemp("run")
+    facts = {"backbone": "conv4", "num_features": 64, "side": 32, "mean": [0.5] * 3, "std": [0.25] * 3}
+    save_weights(folder / "backbone.safetensors", backbones.build("conv4", seed=1).state_dict(), facts)
+    return folder
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Twenty smooth pictures; a re-encoded copy of one, an exact copy of another, a blank one and a broken one."""
+    folder = tmp_path / "photos"
+    (folder / "trip").mkdir(parents=True)
+    for i, coarse in enumerate(np.random.default_rng(0).integers(0, 256, (20, 6, 6, 3), dtype=np.uint8)):
+        exif = Image.Exif()
+        exif[0x0132] = f"2021:0{1 + i % 9}:03 12:00:00"
+        picture = Image.fromarray(coarse).resize((48, 48), Image.Resampling.BICUBIC)
+        picture.save(folder / "trip" / f"{i:02d}.png", exif=exif)
+    Image.open(folder / "trip/03.png").resize((30, 30)).save(folder / "small.jpg", quality=70)
+    shutil.copy(folder / "trip/05.png", folder / "again.png")
+    Image.new("RGB", (64, 64), (255, 0, 255)).save(folder / "blank.png")
+    (folder / "broken.jpg").write_bytes(b"not an image")
+    return folder
+
+
+def test_duplicates_outliers_clusters_and_a_subset(run: Path, photos: Path, tmp_path: Path) -> None:
+    groups = relatum.duplicates(run, photos, out=tmp_path / "d.csv", progress=False)
+    assert [set(group.files) for group in groups] == [{"again.png", "trip/05.png"}, {"small.jpg", "trip/03.png"}]
+    assert [group.exact for group in groups] == [True, False]
+    assert (tmp_path / "d.csv").read_text().splitlines()[0] == "group,file,exact,difference"
+    assert len((tmp_path / "d.csv").read_text().splitlines()) == 5
+    assert relatum.outliers(run, photos, top=1, progress=False)[0].file == "blank.png"
+    albums = relatum.cluster(run, photos, number=3, progress=False)
+    assert sum(len(album.files) for album in albums) == 23
+    assert all(album.title == album.files[0] for album in albums)
+    selected = relatum.select(run, photos, number=5, out=tmp_path / "s.txt", progress=False)
+    assert [row.rank for row in selected] == [1, 2, 3, 4, 5]
+    assert (tmp_path / "s.txt").read_text().split() == [row.file for row in selected]
+    assert index_file(run, photos, "train").exists()
+
+
+def test_only_new_files_are_read(run: Path, photos: Path) -> None:
+    before = build_index(run, photos, progress=False)
+    assert [item.path for item in before.skipped] == ["broken.jpg"]
+    old = photos / "trip/00.png"
+    stat = old.stat()
+    old.write_bytes(bytes(stat.st_size))  # unreadable now, but neither its size nor its time has changed
+    os.utime(old, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    Image.open(photos / "trip/07.png").transpose(Image.Transpose.ROTATE_90).save(photos / "new.png")
+    (photos / "trip/01.png").rename(photos / "moved.png")
+    (photos / "trip/02.png").unlink()
+    after = build_index(run, photos, progress=False)
+    files, known = after.files.tolist(), before.files.tolist()
+    assert len(after) == len(before)
+    assert "new.png" in files
+    assert "trip/02.png" not in files
+    for new, former in (("trip/00.png", "trip/00.png"), ("moved.png", "trip/01.png")):
+        np.testing.assert_array_equal(after.features[files.index(new)], before.features[known.index(former)])
+    assert files == sorted(files)
+
+
+def test_other_weights_make_another_index(run: Path, photos: Path, tmp_path: Path) -> None:
+    first = build_index(run, photos, progress=False)
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    facts = {"backbone": "conv4", "num_features": 64, "side": 32, "mean": [0.5] * 3, "std": [0.25] * 3}
+    save_weights(other / "backbone.safetensors", backbones.build("conv4", seed=2).state_dict(), facts)
+    assert not np.array_equal(build_index(other, photos, progress=False).features, first.features)
+
+
+def test_a_damaged_index_is_computed_again(run: Path, photos: Path) -> None:
+    first = build_index(run, photos, progress=False)
+    index_file(run, photos, "train").write_bytes(b"PK\x03\x04 nonsense")
+    np.testing.assert_array_equal(build_index(run, photos, progress=False).features, first.features)
+
+
+def test_dates_and_sizes_come_from_the_files(run: Path, photos: Path) -> None:
+    index = build_index(run, photos, progress=False)
+    files = index.files.tolist()
+    assert index.sizes[files.index("small.jpg")].tolist() == [30, 30]
+    assert np.datetime64(int(index.times[files.index("trip/04.png")]), "s") == np.datetime64("2021-05-03T12:00:00")
+    assert index.times[files.index("blank.png")] == int((photos / "blank.png").stat().st_mtime)
+
+
+def test_the_command_line_prints_one_json_document(run: Path, photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["duplicates"], ["outliers", "--top", "3"], ["cluster"], ["select", "--number", "4"]):
+        command, *options = arguments
+        with pytest.raises(SystemExit) as end:
+            main([command, str(run), str(photos), *options, "--json"])
+        assert end.value.code == 0
+        assert len(json.loads(capsys.readouterr().out)) in (1, 2, 3, 4)
+
+
+def test_bad_requests_are_refused_before_any_work(run: Path, photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"must end in \.csv"):
+        relatum.duplicates(run, photos, out=tmp_path / "d.xls")
+    with pytest.raises(InputError, match="at least 1"):
+        relatum.select(run, photos, number=0)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no image"):
+        relatum.outliers(run, tmp_path / "empty", progress=False)
+
+
+def test_no_image_file_is_changed(run: Path, photos: Path) -> None:
+    def contents() -> dict[Path, tuple[bytes, int]]:
+        return {f: (f.read_bytes(), f.stat().st_mtime_ns) for f in photos.rglob("*") if f.is_file()}
+
+    before = contents()
+    relatum.duplicates(run, photos, progress=False)
+    relatum.select(run, photos, number=3, progress=False)
+    assert contents() == before
+
+
+def test_a_dataset_has_numbers_for_files(run: Path) -> None:
+    groups = relatum.duplicates(run, "shapes", progress=False)
+    assert all(file.isdigit() for group in groups for file in group.files)
+
+
+def test_an_image_in_memory_is_described_like_a_file(tmp_path: Path) -> None:
+    from relatum.collection.file_facts import digest, width_height_time
+
+    buffer = BytesIO()
+    Image.new("RGB", (5, 7)).save(buffer, "PNG")
+    path = tmp_path / "x.png"
+    path.write_bytes(buffer.getvalue())
+    assert digest(path) == digest(buffer)
+    assert width_height_time(buffer) == width_height_time(path) == (5, 7, None)
+    assert width_height_time(tmp_path / "none") == (0, 0, None)
