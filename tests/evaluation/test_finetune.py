@@ -76,7 +76,7 @@ def test_the_copy_is_trained_and_the_original_is_not(run: Path, world: World) ->
     made = trainer(run, world["toy", "train"])
     backbone = load_backbone(run)
     before = state_hash(backbone)
-    other = Trainer(backbone, made.images, made.labels, made.chosen, seed=1)
+    other = Trainer(backbone, made.images, made.labels, made.settings, seed=1)
     other.epoch(0)
     assert state_hash(backbone) == before
     assert state_hash(other.backbone) != before
@@ -117,7 +117,7 @@ def test_a_last_batch_of_one_image_is_dropped(run: Path, world: World) -> None:
 
 
 def replace_batch(made: Trainer, size: int) -> Trainer:
-    made.chosen = replace(made.chosen, batch_size=size)
+    made.settings = replace(made.settings, batch_size=size)
     return made
 
 

@@ -1,6 +1,6 @@
-"""Evaluation: what a representation is worth. Each protocol is a small function of features or of a backbone.
+"""Evaluation: how good a representation is. Each protocol is a small function of features or of a backbone.
 
-`evaluate` runs one by its name and writes one result file; `embed` and `search` put a representation to use. The table
+`evaluate` runs one by its name and writes one result file; `embed` and `search` apply a backbone to images. The table
 is plain and names its code as `module:attribute`; nothing heavy is imported until it is used.
 """
 
@@ -64,7 +64,7 @@ def evaluate(
         data: a dataset's name or a folder of images.
         split: `test`, or `val`: the part of the training set that the run held out.
         epochs: overrides the protocol's.
-        seed: of the protocol's own draws; 1 by default.
+        seed: random seed of the protocol; 1 by default.
         tag: sets results of the same protocol, dataset and split apart.
         backbone: the architecture of a run with a custom backbone: `module:function` or a module.
         settings: the protocol's settings by name, as `--set key=value` gives them.
@@ -77,11 +77,11 @@ def evaluate(
     """
     row = registry.find(PROTOCOLS, "protocol", protocol)
     if split not in ("test", "val"):
-        raise InputError(f"split '{split}' cannot be evaluated on; choose test or val.")
+        raise InputError(f"split '{split}' cannot be used for evaluation; choose test or val.")
     started = time.perf_counter()
     run = Path(run)
     recipe = read_recipe(run)
-    chosen = _settings(protocol, row.settings, settings or {}, epochs)
+    parsed = _settings(protocol, row.settings, settings or {}, epochs)
 
     from relatum.evaluation.task import Task
     from relatum.features import state_hash
@@ -95,7 +95,7 @@ def evaluate(
         backbone=module,
         data=str(data),
         split=split,
-        settings=chosen,
+        settings=parsed,
         seed=1 if seed is None else seed,
         protocol=protocol,
         needs_labels=row.needs_labels,
@@ -104,7 +104,7 @@ def evaluate(
         progress=progress,
     )
     outcome = registry.resolve(row.target)(task)
-    if state_hash(module) != before:  # frozen means frozen; a backbone of the user's own may do anything in eval mode
+    if state_hash(module) != before:  # frozen means frozen; a user's backbone may do anything in eval mode
         raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
     facts = {"seed": task.seed, "split": task.test.split, "val_fraction": task.fraction, **outcome.protocol}
     facts |= {"side": task.test.side, "mean": list(task.test.mean), "std": list(task.test.std)}
@@ -115,20 +115,20 @@ def evaluate(
         dataset=task.test.name,
         split=task.test.split,
         accuracy=outcome.accuracy,
-        settings={**table(chosen), **facts},
+        settings={**table(parsed), **facts},
         n_train=outcome.n_train,
         n_test=len(task.test) if outcome.n_test is None else outcome.n_test,
         seconds=time.perf_counter() - started,
         details={**outcome.details, "backbone_unchanged": True},
         tag=task.tag,
     )
-    _mention_replaced(run, result, show=progress)
+    _warn_of_overwriting(run, result, show=progress)
     result.save(run)
     return result
 
 
-def _mention_replaced(run: Path, result: Result, *, show: bool) -> None:
-    """Say when a result of other settings gives way: repeating one is nothing new."""
+def _warn_of_overwriting(run: Path, result: Result, *, show: bool) -> None:
+    """Warn before a result with other settings is overwritten."""
     old = RunFolder(run).result(result.stem)
     try:
         before = Result.load(old).settings if old.exists() else result.settings
@@ -136,8 +136,10 @@ def _mention_replaced(run: Path, result: Result, *, show: bool) -> None:
         return
     changed = [key for key in result.settings if key in before and before[key] != result.settings[key]]
     if changed and show:
-        words = ", ".join(f"{key} {before[key]} → {result.settings[key]}" for key in changed[:3])
-        Display().warn(f"{old.name} held a result of other settings ({words}) and is replaced; --tag keeps both.")
+        changes = ", ".join(f"{key} {before[key]} → {result.settings[key]}" for key in changed[:3])
+        Display().warn(
+            f"{old.name} contained a result with other settings ({changes}) and is overwritten; use --tag to keep both."
+        )
 
 
 def _settings(protocol: str, kind: type, values: Mapping[str, Any], epochs: int | None) -> Any:

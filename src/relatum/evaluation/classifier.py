@@ -34,7 +34,7 @@ def save_classifier(
     if images.labels is None or len(logits) != len(images):
         raise RelatumError(f"a classifier needs one label and one row of logits per image of {images.name}.")
     if not np.isfinite(logits).all():
-        raise RelatumError(f"the classifier of {run} gives numbers that are not finite; did it diverge?")
+        raise RelatumError(f"the classifier of {run} gives non-finite logits; training may have diverged.")
     accuracy, per_class = scores(logits.argmax(1), images.labels, images.classes)
     train = recipe.train
     result = make_result(

@@ -1,4 +1,4 @@
-"""`embed`: the representations of images of one's own, as an array and as a file that other tools read."""
+"""`embed`: the representations of images, as an array and as a file for other tools."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def load_for(backbone: nn.Module, data: Source, *, split: str = "train", root: S
     place = None if root is None else Path(root)
     if str(data) in registry.DATASETS:
         return sources.load(str(data), split, root=place)
-    info: dict[str, Any] = getattr(backbone, "info", {})  # a module of the user's own knows nothing
+    info: dict[str, Any] = getattr(backbone, "info", {})  # missing for a module of the user
     known = {name: info[name] for name in ("side", "mean", "std") if info.get(name)}
     return sources.load(os.fspath(data), split, root=place, **known)
 
 
 def _check_target(path: Path) -> Path:
-    """Bad endings and missing libraries are found before the work, not after it."""
+    """Check the file's ending and the libraries it needs before any work is done."""
     if path.suffix not in (".npz", ".parquet"):
         raise InputError(f"{path} must end in .npz or .parquet.")
     if path.suffix == ".parquet":

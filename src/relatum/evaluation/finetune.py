@@ -1,4 +1,4 @@
-"""Finetuning: a copy of the backbone is trained on with a linear classifier. The run's own weights stay as they are.
+"""Finetuning: a copy of the backbone and a linear classifier are trained on labels. The run's weights stay as they are.
 
 The paper's appendix: Adam with 1e-3 for the classifier and 1e-4 for the backbone, batch 32, ÷10 at 50 % and 75 % of
 100 epochs (the main text says 20), affine and cutout. The authors' public script (`preset=official`) swaps the two
@@ -38,74 +38,75 @@ class Trainer:
         backbone: copied, never touched.
         images: the labelled training images.
         labels: their labels.
-        chosen: resolved settings.
+        settings: resolved settings.
         seed: of the classifier's weights, the order and the views.
     """
 
     def __init__(
-        self, backbone: nn.Module, images: ImageSet, labels: NDArray[np.int64], chosen: FinetuneSettings, seed: int
+        self, backbone: nn.Module, images: ImageSet, labels: NDArray[np.int64], settings: FinetuneSettings, seed: int
     ) -> None:
-        assert chosen.lr is not None
-        assert chosen.backbone_lr is not None
-        assert chosen.cutout_area is not None
-        self.images, self.labels, self.chosen, self.seed = images, labels, chosen, seed
+        assert settings.lr is not None
+        assert settings.backbone_lr is not None
+        assert settings.cutout_area is not None
+        self.images, self.labels, self.settings, self.seed = images, labels, settings, seed
         self.device = next(backbone.parameters()).device
         self.backbone = copy.deepcopy(backbone).requires_grad_(True).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         size = int(getattr(backbone, "num_features"))  # noqa: B009 (set by load_backbone where the class has none)
         self.classifier = classifier(size, images.num_classes, seed).to(self.device)
         groups = [
-            {"params": list(self.classifier.parameters()), "lr": chosen.lr, "base": chosen.lr},
-            {"params": list(self.backbone.parameters()), "lr": chosen.backbone_lr, "base": chosen.backbone_lr},
+            {"params": list(self.classifier.parameters()), "lr": settings.lr, "base": settings.lr},
+            {"params": list(self.backbone.parameters()), "lr": settings.backbone_lr, "base": settings.backbone_lr},
         ]
-        self.optimizer = torch.optim.Adam(groups, weight_decay=chosen.weight_decay or 0.0)
-        self.policy = replace(views.POLICIES["finetune"], cutout_area=chosen.cutout_area)
+        self.optimizer = torch.optim.Adam(groups, weight_decay=settings.weight_decay or 0.0)
+        self.policy = replace(views.POLICIES["finetune"], cutout_area=settings.cutout_area)
 
     @property
     def batches(self) -> list[slice]:
         """The batches of an epoch; a last one of a single image is dropped, since batch-norm cannot use it."""
-        size, count = self.chosen.batch_size or 1, len(self.images)
-        made = [slice(start, min(start + size, count)) for start in range(0, count, size)]
-        return made[:-1] if len(made) > 1 and made[-1].stop - made[-1].start == 1 else made
+        size, count = self.settings.batch_size or 1, len(self.images)
+        batches = [slice(start, min(start + size, count)) for start in range(0, count, size)]
+        last = batches[-1]
+        return batches[:-1] if len(batches) > 1 and last.stop - last.start == 1 else batches
 
     def epoch(self, number: int, advance: Callable[[], object] = lambda: None) -> None:
         """Train for one epoch; its order and its views are functions of the seed and its number."""
-        factor = step_decay(number, self.chosen.epochs) if self.chosen.schedule == "step" else 1.0
+        factor = step_decay(number, self.settings.epochs) if self.settings.schedule == "step" else 1.0
         for group in self.optimizer.param_groups:
             group["lr"] = group["base"] * factor
         order = rng.permutation(len(self.images), rng.PROBE, self.seed, number)
         self.backbone.train()
         for batch in self.batches:
-            chosen = order[batch]
-            targets = torch.from_numpy(self.labels[chosen]).to(self.device)
-            loss = F.cross_entropy(self.classifier(self.backbone(self.inputs(chosen, number))), targets)
+            indices = order[batch]
+            targets = torch.from_numpy(self.labels[indices]).to(self.device)
+            loss = F.cross_entropy(self.classifier(self.backbone(self.inputs(indices, number))), targets)
             self.optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             advance()
 
-    def inputs(self, chosen: NDArray[np.int64], epoch: int) -> Tensor:
-        """A batch of training images as the network sees them."""
+    def inputs(self, indices: NDArray[np.int64], epoch: int) -> Tensor:
+        """A batch of training images augmented and normalised."""
         images = self.images
-        if self.chosen.augmentation == "none":
-            return normalise(images.images[chosen], images.mean, images.std, self.device)
+        if self.settings.augmentation == "none":
+            return normalise(images.images[indices], images.mean, images.std, self.device)
         height, width = images.images.shape[1:3]
         params = views.sample(
             self.policy,
             seed=self.seed,
             epoch=epoch,
-            indices=chosen,
+            indices=indices,
             views=1,
             height=height,
             width=width,
             pad=images.pad,
             side=images.side,
         )
-        made = views.make_views(images.images, chosen, params, side=images.side, mean=images.mean, std=images.std)
-        return made.to(self.device)
+        batch = views.make_views(images.images, indices, params, side=images.side, mean=images.mean, std=images.std)
+        return batch.to(self.device)
 
     def predict(self, images: ImageSet, batch_size: int = 512) -> NDArray[np.int64]:
         """The classes of clean images, in eval mode."""
-        found = []
+        predicted = []
         with evaluating(self.backbone), torch.no_grad():
             for start in range(0, len(images), batch_size):
                 x = normalise(images.images[start : start + batch_size], images.mean, images.std, self.device)
@@ -114,22 +115,22 @@ class Trainer:
                     raise RelatumError(
                         "finetuning diverged; lower its rates with --set lr=... and --set backbone_lr=..."
                     )
-                found.append(logits.argmax(1).cpu().numpy())
-        return np.concatenate(found)
+                predicted.append(logits.argmax(1).cpu().numpy())
+        return np.concatenate(predicted)
 
 
 def run(task: Task) -> Outcome:
     """The protocol: train a copy, report the test accuracy after the last epoch."""
     train, test = task.train, task.test
     test_labels = task.labels(test)
-    chosen = task.settings.resolve(task.recipe.preset, train.name)
-    trainer = Trainer(task.backbone, train, task.labels(train), chosen, task.seed)
+    settings = task.settings.resolve(task.recipe.preset, train.name)
+    trainer = Trainer(task.backbone, train, task.labels(train), settings, task.seed)
     curve: dict[int, float] = {}
     predicted = np.empty(0, np.int64)
-    with bar("finetuning", chosen.epochs * len(trainer.batches), show=task.progress) as advance:
-        for epoch in range(chosen.epochs):
+    with bar("finetuning", settings.epochs * len(trainer.batches), show=task.progress) as advance:
+        for epoch in range(settings.epochs):
             trainer.epoch(epoch, advance)
-            if (epoch + 1) % chosen.test_every == 0 or epoch + 1 == chosen.epochs:
+            if (epoch + 1) % settings.test_every == 0 or epoch + 1 == settings.epochs:
                 predicted = trainer.predict(test)
                 curve[epoch + 1] = 100.0 * float((predicted == test_labels).mean())
             advance(0, note=f"epoch {epoch + 1}, test {list(curve.values() or [0.0])[-1]:.2f} %")
@@ -142,10 +143,10 @@ def run(task: Task) -> Outcome:
         "best_epoch": best,
         "best_accuracy": curve[best],
     }
-    if chosen.save:
+    if settings.save:
         details["weights"] = _save(task, trainer)
     facts = {
-        **table(chosen),
+        **table(settings),
         "probe": "online: the whole network is trained",
         "backbone": "a copy, trained",
         "batch_norm": "train in training, eval in the test",

@@ -10,11 +10,11 @@ from relatum.features.knn import knn_predict
 
 def run(task: Task) -> Outcome:
     """The protocol: training images vote on test images."""
-    chosen: KNNSettings = task.settings
+    settings: KNNSettings = task.settings
     y, test_y = task.labels(task.train), task.labels(task.test)
     x, test_x = task.features(task.train), task.features(task.test)
-    options = {name: getattr(chosen, name) for name in ("k", "metric", "weighting", "temperature")}
+    options = {name: getattr(settings, name) for name in ("k", "metric", "weighting", "temperature")}
     names = task.train.classes
     accuracy, per_class = scores(knn_predict(x, y, test_x, **options), test_y, names)
-    details = {"per_class": per_class, "classes": list(names), "k": min(chosen.k, len(x))}
+    details = {"per_class": per_class, "classes": list(names), "k": min(settings.k, len(x))}
     return Outcome(accuracy, details, dict(OFFLINE), n_train=len(x))

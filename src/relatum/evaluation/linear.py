@@ -52,16 +52,16 @@ class SoftmaxRegression:
         self._x = np.ones((batch_size, size + 1), np.float32)
         self._p = np.empty((batch_size, classes), np.float32)
 
-    def step(self, x: Floats, y: Labels, chosen: Labels) -> None:
-        """One step on the rows `chosen` of (N, d) features and (N,) labels: mean cross-entropy, then Adam."""
-        count = len(chosen)
+    def step(self, x: Floats, y: Labels, rows: Labels) -> None:
+        """One step on the given rows of (N, d) features and (N,) labels: mean cross-entropy, then Adam."""
+        count = len(rows)
         batch, p = self._x[:count], self._p[:count]
-        batch[:, :-1] = x[chosen]
+        batch[:, :-1] = x[rows]
         np.matmul(batch, self.theta.T, out=p)
         p -= p.max(1, keepdims=True)
         np.exp(p, out=p)
         p /= p.sum(1, keepdims=True)
-        p[np.arange(count), y[chosen]] -= 1.0
+        p[np.arange(count), y[rows]] -= 1.0
         p /= count
         np.matmul(p.T, batch, out=self._gradient)
         self._adam()
@@ -156,12 +156,12 @@ def scores(predicted: Labels, y: Labels, names: tuple[str, ...]) -> tuple[float,
 
 def run(task: Task) -> Outcome:
     """The protocol: features once, a classifier on them, the test set after the last epoch."""
-    chosen: LinearSettings = task.settings
+    settings: LinearSettings = task.settings
     y, test_y = task.labels(task.train), task.labels(task.test)
     names = task.train.classes
     x, test_x = task.features(task.train), task.features(task.test)
     details: dict[str, Any] = {}
-    if chosen.solver == "logistic":
+    if settings.solver == "logistic":
         predicted, details = logistic(x, y, test_x)
         how = {
             "optimizer": "lbfgs (scikit-learn), no penalty",
@@ -175,9 +175,9 @@ def run(task: Task) -> Outcome:
             x,
             y,
             len(names),
-            epochs=chosen.epochs,
-            lr=chosen.lr,
-            batch_size=chosen.batch_size,
+            epochs=settings.epochs,
+            lr=settings.lr,
+            batch_size=settings.batch_size,
             seed=task.seed,
             progress=task.progress,
         )

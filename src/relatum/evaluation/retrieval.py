@@ -33,7 +33,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Retrieved:
-    """What was found for the queries of each class.
+    """The images retrieved for the queries of each class, as counts.
 
     Attributes:
         tops: depth to the number of images really retrieved (fewer where the gallery is small).
@@ -48,11 +48,11 @@ class Retrieved:
 
 def draw_queries(labels: Indices, per_class: int, seed: int) -> Indices:
     """Positions of at most `per_class` random images of each class, in ascending order."""
-    chosen = []
+    queries = []
     for label in np.unique(labels):
         members = np.flatnonzero(labels == label)
-        chosen.append(members[rng.permutation(len(members), rng.QUERY, seed, int(label))[:per_class]])
-    return np.sort(np.concatenate(chosen))
+        queries.append(members[rng.permutation(len(members), rng.QUERY, seed, int(label))[:per_class]])
+    return np.sort(np.concatenate(queries))
 
 
 def retrieve(
@@ -87,8 +87,10 @@ def retrieve(
     counts = {top: np.zeros((classes, classes), np.int64) for top in tops}
     for start in range(0, len(queries), _BLOCK):
         part = slice(start, start + _BLOCK)
-        own = None if exclude is None else exclude[part]
-        _, index = nearest(queries[part], gallery, max(real.values()), exclude=own, backend=backend, advance=advance)
+        excluded = None if exclude is None else exclude[part]
+        _, index = nearest(
+            queries[part], gallery, max(real.values()), exclude=excluded, backend=backend, advance=advance
+        )
         pairs = query_labels[part][:, None] * classes + gallery_labels[index]
         for top, number in real.items():
             counts[top] += np.bincount(pairs[:, :number].ravel(), minlength=classes**2).reshape(classes, classes)
@@ -102,9 +104,9 @@ def retrieve(
 
 def run(task: Task) -> Outcome:
     """The protocol, and the artifact with a few queries to look at; without labels only the latter."""
-    chosen: RetrievalSettings = task.settings
+    settings: RetrievalSettings = task.settings
     test = task.test
-    from_train = chosen.gallery == "train"
+    from_train = settings.gallery == "train"
     gallery = task.train if from_train else test
     z, gallery_z = task.features(test), task.features(gallery)
     _picture(task, z, gallery_z)
@@ -113,38 +115,38 @@ def run(task: Task) -> Outcome:
     trained = len(gallery) if from_train else 0
     if test.labels is None or gallery.labels is None:
         return Outcome(None, {"labels": "none, so there are no accuracies"}, {**facts, "n_queries": 0}, n_train=trained)
-    draws = [draw_queries(test.labels, chosen.queries_per_class, task.seed + i) for i in range(chosen.seeds)]
-    made: list[Retrieved] = []
+    draws = [draw_queries(test.labels, settings.queries_per_class, task.seed + i) for i in range(settings.seeds)]
+    retrieved: list[Retrieved] = []
     with bar("retrieval", sum(map(len, draws)), show=task.progress) as advance:
         for queries in draws:
-            found = retrieve(
+            result = retrieve(
                 z[queries],
                 test.labels[queries],
                 gallery_z,
                 gallery.labels,
                 classes=test.num_classes,
                 exclude=None if from_train else queries,
-                backend=chosen.backend,
+                backend=settings.backend,
                 advance=advance,
             )
-            made.append(found)
+            retrieved.append(result)
     facts["n_queries"] = len(draws[0])
-    details = _details(task, made)
+    details = _details(task, retrieved)
     return Outcome(details["top10"], details, facts, n_train=trained, n_test=len(draws[0]))
 
 
-def _details(task: Task, made: list[Retrieved]) -> dict[str, Any]:
+def _details(task: Task, retrieved: list[Retrieved]) -> dict[str, Any]:
     classes = task.test.classes
     details: dict[str, Any] = {"classes": list(classes)}
     matrices = {}
     for top in TOPS:
-        values = [found.hits[top] for found in made]
+        values = [result.hits[top] for result in retrieved]
         details[f"top{top}"] = float(np.mean(values))
         if len(values) > 1:
             details[f"top{top}_std"] = float(np.std(values, ddof=1))
             details[f"top{top}_seeds"] = values
-        matrices[f"top{top}"] = np.mean([found.matrices[top] for found in made], axis=0)
-    short = {f"top{top}": number for top, number in made[0].tops.items() if number < top}
+        matrices[f"top{top}"] = np.mean([result.matrices[top] for result in retrieved], axis=0)
+    short = {f"top{top}": number for top, number in retrieved[0].tops.items() if number < top}
     if short:
         details["retrieved"] = short
         details["note"] = "the gallery holds fewer images than the depth; all of it was retrieved"
@@ -158,17 +160,17 @@ def _details(task: Task, made: list[Retrieved]) -> dict[str, Any]:
 
 def _picture(task: Task, z: Floats, gallery_z: Floats) -> None:
     """Keep 25 random queries with their ten nearest images in RUN/artifacts, for the report and the paper's figure."""
-    test, chosen = task.test, task.settings
-    gallery = task.train if chosen.gallery == "train" else test
+    test, settings = task.test, task.settings
+    gallery = task.train if settings.gallery == "train" else test
     queries = np.sort(rng.permutation(len(test), rng.QUERY, task.seed, -1)[:_PICTURE_QUERIES])
-    own = None if chosen.gallery == "train" else queries
-    top = min(_PICTURE_TOP, len(gallery) - (own is not None))
+    excluded = None if settings.gallery == "train" else queries
+    top = min(_PICTURE_TOP, len(gallery) - (excluded is not None))
     if top < 1:
         raise InputError(f"{test.name} holds a single image: there is nothing to retrieve.")
-    distances, near = nearest(z[queries], gallery_z, top, exclude=own)
+    distances, near = nearest(z[queries], gallery_z, top, exclude=excluded)
     # Positions in one list of images: the queries' set, followed by the gallery where it is another set.
-    sets = [test] if own is not None else [test, gallery]
-    near = near + (0 if own is not None else len(test))
+    sets = [test] if excluded is not None else [test, gallery]
+    near = near + (0 if excluded is not None else len(test))
     labels = (
         None
         if any(s.labels is None for s in sets)
@@ -197,10 +199,10 @@ class _Thumbnails:
         self.sets = sets
 
     def __getitem__(self, index: Indices) -> NDArray[np.uint8]:
-        made, start = [], 0
+        reduced, start = [], 0
         for images in self.sets:
             mine = index[(index >= start) & (index < start + len(images))] - start
-            made.append(thumbnails(images[mine]))
+            reduced.append(thumbnails(images[mine]))
             start += len(images)
-        side = min(t.shape[1] for t in made)
-        return np.concatenate([thumbnails(t, side) for t in made])
+        side = min(t.shape[1] for t in reduced)
+        return np.concatenate([thumbnails(t, side) for t in reduced])

@@ -1,4 +1,4 @@
-"""`search`: the images of a gallery that lie nearest to query images, and a contact sheet to look at."""
+"""`search`: the images of a gallery that are nearest to query images, and a contact sheet."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from relatum.system.progress import Display
 
 @dataclass(frozen=True)
 class Hit:
-    """One image found: which query, its rank from 1, its file (or number), and its Euclidean distance."""
+    """One retrieved image: its query, its rank from 1, its file (or number), and its Euclidean distance."""
 
     query: str
     rank: int
@@ -53,7 +53,7 @@ def search(
         gallery: a folder of images, or a dataset's name.
         queries: image files.
         top: how many to find for each; fewer where the gallery is smaller.
-        out: a PNG to draw the queries with what was found.
+        out: a PNG to draw: each query with its nearest images.
         backbone: the architecture of a run with a custom backbone: `module:function` or a module.
         split: of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.

@@ -1,4 +1,4 @@
-"""`Task`: what a protocol works on, and `Outcome`: what it gives back.
+"""`Task`: what a protocol works on, and `Outcome`: what it returns.
 
 Which images a probe learns from and which it is tested on is decided here and nowhere else. `test`: the dataset's own
 splits. `val`: the part of the training set that the run held out. A held-out part is kept out of probing in both cases.
@@ -31,7 +31,7 @@ OFFLINE = {"probe": "offline", "augmentation": "none", "batch_norm": "eval (froz
 
 @dataclass
 class Outcome:
-    """What a protocol found.
+    """The result of a protocol.
 
     Attributes:
         accuracy: percent, or None.
@@ -58,7 +58,7 @@ class Task:
         backbone: frozen, in eval mode.
         data: a dataset's name or a folder.
         split: `test` or `val`.
-        settings: the protocol's own.
+        settings: the settings of the protocol.
         seed: for every draw of the protocol.
         needs_labels: whether images without labels are an error.
         root: of the datasets.
@@ -96,7 +96,7 @@ class Task:
         if images.labels is None:
             raise InputError(
                 f"{images.name} ({images.split}) has no labels, and {self.protocol} evaluation needs them: "
-                "put each class into a sub-folder of its own.\n"
+                "put the images of each class into a separate sub-folder.\n"
                 "Without labels there are `relatum evaluate tsne`, `relatum evaluate retrieval` and `relatum search`."
             )
         return images.labels
@@ -106,7 +106,7 @@ class Task:
         z = cached(self.backbone, images, RunFolder(self.run).features, progress=self.progress)
         if not np.isfinite(z).all():
             raise InputError(
-                f"the backbone of {self.run} gives numbers that are not finite for {images.name}; did it diverge?"
+                f"the backbone of {self.run} gives non-finite values for {images.name}; training may have diverged."
             )
         return z
 
@@ -121,8 +121,8 @@ class Task:
         given = getattr(self.settings, "val_fraction", None)
         if given is not None:
             return float(given)
-        own = self.split == "val" or self._same_images
-        return self.recipe.data.val_fraction if own else 0.0
+        pretrained_on = self.split == "val" or self._same_images
+        return self.recipe.data.val_fraction if pretrained_on else 0.0
 
     @property
     def _same_images(self) -> bool:

@@ -47,9 +47,9 @@ class _Watcher(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Take a line such as `[t-SNE] Iteration 50: error = ...`."""
-        for found in re.findall(r"Iteration (\d+)", text):
-            self.advance(max(0, int(found) - self.done))
-            self.done = max(self.done, int(found))
+        for iteration in re.findall(r"Iteration (\d+)", text):
+            self.advance(max(0, int(iteration) - self.done))
+            self.done = max(self.done, int(iteration))
         return len(text)
 
 
@@ -109,8 +109,8 @@ def _opentsne(
         callbacks=lambda number, error, embedding: advance(50),
         callbacks_every_iters=50,
     )
-    found = model.fit(z)
-    return np.ascontiguousarray(found, np.float32), float(found.kl_divergence)
+    xy = model.fit(z)
+    return np.ascontiguousarray(xy, np.float32), float(xy.kl_divergence)
 
 
 def super_categories(task: Task, images: ImageSet) -> tuple[Indices, tuple[str, ...]] | None:
@@ -131,26 +131,26 @@ def super_categories(task: Task, images: ImageSet) -> tuple[Indices, tuple[str, 
 
 def run(task: Task) -> Outcome:
     """The protocol: a map, its pictures, and what the report needs to show it."""
-    chosen: TSNESettings = task.settings
+    settings: TSNESettings = task.settings
     whole = task.test
     if len(whole) < 5:
         raise InputError(f"{whole.name} holds {len(whole)} images: a map needs at least 5.")
-    points = np.sort(rng.permutation(len(whole), rng.QUERY, task.seed, -2)[: chosen.points])
+    points = np.sort(rng.permutation(len(whole), rng.QUERY, task.seed, -2)[: settings.points])
     kinds = super_categories(task, whole)
     images, z = whole.subset(points), task.features(whole)[points]
     xy, divergence, perplexity = embed_points(
         z,
-        iterations=chosen.iterations,
-        perplexity=chosen.perplexity,
-        learning_rate=chosen.learning_rate,
+        iterations=settings.iterations,
+        perplexity=settings.perplexity,
+        learning_rate=settings.learning_rate,
         seed=task.seed,
-        backend=chosen.backend,
+        backend=settings.backend,
         progress=task.progress,
     )
-    everyone = np.arange(len(z))
+    every_point = np.arange(len(z))
     kept = min(_KEPT, len(z) - 1)
-    _, near = nearest(z, z, kept, exclude=everyone)
-    _, near_map = nearest(xy, xy, kept, exclude=everyone)
+    _, near = nearest(z, z, kept, exclude=every_point)
+    _, near_map = nearest(xy, xy, kept, exclude=every_point)
     details: dict[str, Any] = {
         "kl_divergence": divergence if divergence < 1e300 else None,  # what scikit-learn begins with
         "perplexity": perplexity,
@@ -160,8 +160,8 @@ def run(task: Task) -> Outcome:
         "classes": list(images.classes),
     }
     if images.labels is not None:
-        for name, found in (("knn_in_map", near_map), ("knn_in_space", near)):
-            details[name] = 100.0 * float((knn_vote(images.labels[found]) == images.labels).mean())
+        for name, neighbours in (("knn_in_map", near_map), ("knn_in_space", near)):
+            details[name] = 100.0 * float((knn_vote(images.labels[neighbours]) == images.labels).mean())
     details["pictures"] = _keep(
         task, images, xy, near[:, :_SHOWN], None if kinds is None else (kinds[0][points], kinds[1])
     )
@@ -190,7 +190,7 @@ def _keep(
     )
     stem = RunFolder(task.run).artifact(task.stem, ending="")
     what = f"{images.name}: {len(images):,} images"
-    made = save_map(stem, xy, images.labels, images.classes, what)
+    pictures = save_map(stem, xy, images.labels, images.classes, what)
     if kinds is not None:
-        made += save_map(stem.with_name(stem.name + ".super"), xy, kinds[0], kinds[1], f"{what} by super-category")
-    return [str(path.relative_to(task.run)) for path in made]
+        pictures += save_map(stem.with_name(stem.name + ".super"), xy, kinds[0], kinds[1], f"{what} by super-category")
+    return [str(path.relative_to(task.run)) for path in pictures]
