@@ -24,5 +24,5 @@ def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         assert f"{result['accuracy']:.2f}" in text
     assert (tmp_path / "demo" / "report.html").exists()
     assert "report.html" in text
-    with pytest.raises(InputError, match="already holds a demo"):
+    with pytest.raises(InputError, match="already contains a demo"):
         demo.run_demo(tmp_path / "demo")

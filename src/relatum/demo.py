@@ -1,4 +1,4 @@
-"""`relatum demo`: the whole job on embedded images in three minutes, with a table and a page at the end."""
+"""`relatum demo`: trains, evaluates and compares three backbones on built-in images, and writes a report."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from rich.table import Table
 from relatum import api
 from relatum.data.sets.shapes import SHAPES
 from relatum.errors import InputError
+from relatum.runs import names
+from relatum.system.durations import duration
 from relatum.system.progress import Display
 
-# (method, words, flags). The schedules are short: a demo shows the way, the paper's schedules are `relatum reproduce`.
+# (method, description, arguments of `pretrain`). The schedules are short; `relatum reproduce` uses the paper's.
 _STEPS: tuple[tuple[str, str, dict[str, Any]], ...] = (
     ("random", "random weights (lower bound)", {}),
     ("relational", "relational reasoning, no labels", {"views": 8, "batch_size": 64, "epochs": 10}),
@@ -28,28 +30,29 @@ _MAP = {"points": 1000, "iterations": 500}  # a small t-SNE: seconds instead of 
 def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -> None:
     """Pretrain on `shapes`, evaluate linearly, compare with both bounds, write a report."""
     if out.exists() and not overwrite and any((out / method).exists() for method, *_ in _STEPS):
-        raise InputError(f"{out} already holds a demo: --overwrite replaces it.")
+        raise InputError(f"{out} already contains a demo; use --overwrite to replace it.")
     display = Display()
     began = time.monotonic()
     rows = []
-    for method, words, flags in _STEPS:
-        display.say(f"\n── {words}")
-        chosen = dict(flags)
-        if epochs is not None and "epochs" in chosen:
-            chosen["epochs"] = epochs
-        run = api.pretrain(SHAPES.name, out=out / method, method=method, overwrite=overwrite, seed=1, **chosen)
+    for method, description, arguments in _STEPS:
+        display.say(f"\n── {description}")
+        if epochs is not None and "epochs" in arguments:
+            arguments = {**arguments, "epochs": epochs}
+        run = api.pretrain(SHAPES.name, out=out / method, method=method, overwrite=overwrite, seed=1, **arguments)
         result = api.evaluate("linear", run, data=SHAPES.name)
-        rows.append((words, result.accuracy))
-    looks = out / "relational"
+        rows.append((description, result.accuracy))
+    relational = out / "relational"
     for protocol in ("retrieval", "tsne"):
         settings = _MAP if protocol == "tsne" else {}
-        display.say(f"\n── {protocol} of what relational reasoning learned")
-        api.evaluate(protocol, looks, data=SHAPES.name, settings=settings)
-    page = api.report([looks, out / "random", out / "supervised"], out=out / "report.html")
+        display.say(f"\n── {protocol} with the representations of relational reasoning")
+        api.evaluate(protocol, relational, data=SHAPES.name, settings=settings)
+    page = api.report([relational, out / "random", out / "supervised"], out=out / names.REPORT)
     _print_table(rows)
-    spent = round(time.monotonic() - began)
+    spent = time.monotonic() - began
     Console().print(
-        f"\n{spent} s. Look at [bold]{page}[/bold]; the runs are in {out}/.", highlight=False, soft_wrap=True
+        f"\nDone in {duration(spent)}. Open [bold]{page}[/bold] in a browser; the runs are in {out}/.",
+        highlight=False,
+        soft_wrap=True,
     )
 
 
@@ -57,6 +60,6 @@ def _print_table(rows: list[tuple[str, float | None]]) -> None:
     table = Table(title="Linear evaluation on shapes (test accuracy, %)", title_justify="left")
     table.add_column("backbone Conv-4, trained by")
     table.add_column("accuracy", justify="right")
-    for words, accuracy in rows:
-        table.add_row(words, "n/a" if accuracy is None else f"{accuracy:.2f}")
+    for description, accuracy in rows:
+        table.add_row(description, "n/a" if accuracy is None else f"{accuracy:.2f}")
     Console().print("", table)

@@ -195,7 +195,7 @@ def test_a_diverged_run_gets_no_score(run: Path) -> None:
     state, info = load_weights(run / BACKBONE)
     state["layer4.bn.bias"][:] = float("nan")
     save_weights(run / BACKBONE, state, info)
-    with pytest.raises(InputError, match="NaN|diverged"):
+    with pytest.raises(InputError, match=r"NaN|diverged"):
         evaluate("linear", run, data="toy")
 
 

@@ -1,4 +1,4 @@
-"""`relatum bench`: ours against the usual way, side by side in one run; medians, with the spread beside them."""
+"""`relatum bench`: relatum against the usual implementation, side by side in one process; medians and their spread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BENCHES = ("views", "head", "step")
 
 
 def run(what: str, **options: Any) -> dict[str, Any]:
-    """One benchmark by its name; options that are None are left to it."""
+    """Run one benchmark by its name; options that are None take its defaults."""
     if what not in BENCHES:
         raise unknown("benchmark", what, BENCHES)
     given = {name: value for name, value in options.items() if value is not None}
@@ -35,7 +35,7 @@ def run(what: str, **options: Any) -> dict[str, Any]:
 
 
 def real_images(side: int | None, root: Any = None) -> ImageSet:
-    """CIFAR-10's training images where they are found, else `shapes`; the first 2,048 of them at another side."""
+    """CIFAR-10's training images if they are on disk, else `shapes`; with `side`, the first 2,048 of them, resized."""
     import numpy as np
     from PIL import Image
 

@@ -1,9 +1,9 @@
-"""How fast and how lean the relation head is, forward and backward, beside concatenate-and-push.
+"""Time and memory of the relation head, forward and backward, against concatenating all pairs.
 
-Both sides run in this process, in turn, on the same features and parameters; medians with quartiles beside them. Peak
-extra memory is measured in a fresh process for each side: the highest resident set during the first step less the
-resident set before it, once all that does not grow with pairs (torch, features, compiled kernels, a warm-up on a tiny
-list) is in place. It counts what was really taken from the system, by torch's and by numpy's arrays alike.
+Both implementations run in this process, in turn, on the same features and parameters; medians and quartiles are
+reported. Peak extra memory is measured in a new process for each: the highest resident set during the first step minus
+the resident set before it, when torch, features and compiled kernels are loaded and a tiny list has been processed. It
+includes the arrays of both torch and numpy.
 """
 
 from __future__ import annotations

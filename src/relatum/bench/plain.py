@@ -1,4 +1,4 @@
-"""The rival side of the benchmarks: the usual way, written plainly but well. A straw man proves nothing.
+"""The baseline of the benchmarks: the usual implementation, simple but efficient, so that the comparison is fair.
 
 `PillowChain` is the relational chain on Pillow images, one view at a time, rounding to uint8 after each step as Pillow
 does: one call crops and resizes, `ImageEnhance` jitters, hue is turned in Pillow's own HSV mode. It takes about half

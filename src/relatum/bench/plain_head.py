@@ -1,7 +1,7 @@
-"""The rival of the fused head, written plainly but well: list pairs, concatenate them, push them through an eager head.
+"""The baseline for the fused head, simple but efficient: list all pairs, concatenate them, apply an eager head.
 
 It follows the paper's listing: for every two views, slices and a rolled slice are concatenated and appended; then one
-`torch.cat`, one pass of the head, one loss over all pairs. Targets depend on K and M alone and are made once.
+`torch.cat`, one pass of the head, one loss over all pairs. Targets depend on K and M alone and are computed once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from relatum.relation.reference import focal_bce
 
 
 class PlainHead(nn.Module):
-    """Concatenate-and-push relational loss with the same parameters and the same result as ours.
+    """Relational loss of concatenated pairs, with the same parameters and the same result as ours.
 
     Args:
         num_features: d, the size of a representation.

@@ -39,10 +39,10 @@ def measure(
     Args:
         views: K.
         batch_size: M.
-        side: of the views, and of the source images that are made where none are given.
-        repeats: rounds; every round times every contender once, and medians are reported.
-        images: (N, H, W, 3) uint8; smooth random images by default (no contender's time depends on what they show).
-        plain_views: the one-at-a-time chains make so many views per round; their time is scaled to the batch.
+        side: of the views, and of the generated source images if none are given.
+        repeats: rounds; every round times every implementation once, and medians are reported.
+        images: (N, H, W, 3) uint8; smooth random images by default (content does not change the time).
+        plain_views: number of views that the one-at-a-time chains compute per round; their time is scaled to the batch.
 
     Returns:
         The benchmark's JSON: `ours_seconds` and `plain_seconds` for K·M views on one core, `speedup`, and spreads.
@@ -79,7 +79,7 @@ def measure(
 
 
 def smooth_images(count: int, side: int) -> NDArray[np.uint8]:
-    """Random images made of a few waves."""
+    """Random images: sums of a few waves."""
     generator = np.random.default_rng(0)
     y, x = np.mgrid[:side, :side] / side
     waves = generator.uniform(1, 9, (count, 2, 1, 1, 3))
@@ -87,7 +87,7 @@ def smooth_images(count: int, side: int) -> NDArray[np.uint8]:
 
 
 def _interleave(jobs: dict[str, tuple[Callable[[], Any], float]], repeats: int) -> dict[str, list[float]]:
-    """Every job once a round, each for at least 50 ms, so that what a job measures is its own steady state."""
+    """Every job once a round, each for at least 50 ms, so that each is measured in its steady state."""
     times: dict[str, list[float]] = {name: [] for name in jobs}
     loops = {name: max(1, math.ceil(0.05 / min(_time(job, 1), _time(job, 1)))) for name, (job, _) in jobs.items()}
     for _ in range(repeats):
@@ -141,9 +141,9 @@ def _kornia(images: NDArray[np.uint8], count: int, side: int, _: int) -> tuple[C
     )
 
     def job() -> None:
-        chosen = torch.from_numpy(images[np.random.default_rng(0).integers(0, len(images), count)])
+        batch = torch.from_numpy(images[np.random.default_rng(0).integers(0, len(images), count)])
         with torch.no_grad():
-            chain(chosen.permute(0, 3, 1, 2).float() / 255)
+            chain(batch.permute(0, 3, 1, 2).float() / 255)
 
     return job, 1.0
 

@@ -20,6 +20,7 @@ from relatum.data import sets, unpack
 from relatum.data.dataset import Archive, Dataset
 from relatum.data.paths import cache_dir, data_root
 from relatum.errors import InputError, RelatumError
+from relatum.system.locks import try_lock
 from relatum.system.progress import bar
 
 _TIMEOUT = 30.0  # seconds without a byte
@@ -92,7 +93,8 @@ def _fetch(url: str, file: Path, md5: str) -> None:
     """Download a file completely and verify it, resuming an earlier attempt."""
     part = _part(file)
     with part.open("ab") as out:
-        _lock(out, part)
+        if _in_use(out):
+            raise InputError(f"{part} is being written by another download.")
         start = out.tell()
         for attempt in range(_TRIES):
             try:
@@ -128,16 +130,12 @@ def _remove_if_empty(part: Path) -> None:
         part.unlink()
 
 
-def _lock(out: IO[bytes], part: Path) -> None:
-    """Raise an error if another process is writing the file (not checked on Windows)."""
+def _in_use(out: IO[bytes]) -> bool:
+    """Lock the file, or return whether another process has locked it; some file systems have no locks."""
     try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    try:
-        fcntl.flock(out, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return not try_lock(out)
     except OSError:
-        raise InputError(f"{part} is being written by another download.") from None
+        return False
 
 
 def _resume(url: str, out: IO[bytes]) -> bool:

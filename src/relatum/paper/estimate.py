@@ -1,7 +1,7 @@
-"""How long a plan will take: a rough model of the cost of each step, scaled by how long finished runs really took.
+"""How long a plan will take: a rough model of the cost of each step, scaled by the times of finished runs.
 
 The model's constants were measured on two cores of 2.8 GHz. The scale is the median of measured over modelled seconds
-of the runs in the output folder, which this machine made, or else of those in the ledger folders.
+of the runs in the output folder, which ran on this machine, or else of those in the ledger folders.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The paper's tables as data: one TOML file each under `tables/`, with every value and its ± as that table printed it.
+"""The paper's tables as data: one TOML file each under `tables/`, with every value and its ± as printed.
 
-The tables disagree in small ways where they repeat a figure (36.20 and 36.21, ±0.35 and ±0.40), so a value belongs to
-its table. A file also says what condition each row and column stands for; `grid` turns that into runs.
+Tables that repeat a value differ slightly (36.20 and 36.21, ±0.35 and ±0.40), so each table keeps its values. A file
+also gives the condition of each row and column; `grid` turns these into runs.
 
-A value is text: `80.46 ± 0.39`, `-17.23` (no ±), `n/a` (the paper says so), `?` (the paper gives no figure, we measure
-one), `-` (the table has no such cell).
+A value is a string: `80.46 ± 0.39`, `-17.23` (no ±), `n/a` (as in the paper), `?` (not in the paper, but measured here)
+or `-` (the table has no such cell).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAMES = TABLES + FIGURES
 
 @dataclass(frozen=True)
 class Value:
-    """A figure as the paper printed it; `mean` is None where it printed none."""
+    """A value as printed in the paper; `mean` is None if there is no number."""
 
     text: str
     mean: float | None
@@ -83,7 +83,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row: `bound` rows (supervised, random) take no part in "best"; `literature` rows have no runs."""
+    """A row: `bound` rows (supervised, random) are never "best"; `literature` rows have no runs."""
 
     key: str
     title: str
@@ -99,12 +99,12 @@ class Table:
     """A table or figure of the paper.
 
     Attributes:
-        name: what `relatum reproduce` calls it.
-        title, where, caption, head: for people; `where` is its number in the paper.
+        name: its name in `relatum reproduce`.
+        title, where, caption, head: text that is shown; `where` is its number in the paper.
         kind: `table` or `figure`.
         condition: what all its cells share.
         columns, rows: its cells, row by row.
-        source: the tables that a figure is drawn from, where it has no cells of its own.
+        source: the tables that a figure is drawn from, if it has no cells itself.
     """
 
     name: str
@@ -119,7 +119,7 @@ class Table:
     source: tuple[str, ...] = ()
 
     def value(self, row: str, column: str) -> Value:
-        """The paper's figure in a cell, by the keys of its row and column."""
+        """The paper's value in a cell, by the keys of its row and column."""
         position = next(i for i, c in enumerate(self.columns) if c.key == column)
         return next(r for r in self.rows if r.key == row).values[position]
 
@@ -151,6 +151,6 @@ def load(name: str) -> Table:
 
 
 def parts(name: str) -> tuple[Table, ...]:
-    """The tables that hold a table's or figure's cells: itself, or its sources."""
+    """The tables with the cells of a table or figure: itself, or its sources."""
     table = load(name)
     return tuple(load(s) for s in table.source) or (table,)

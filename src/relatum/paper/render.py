@@ -1,7 +1,7 @@
-"""Tables for people and machines: ours (mean ± std, n seeds) beside the paper's, the difference, and the ranking.
+"""Tables as JSON, CSV and Markdown: our value (mean ± std over n seeds), the paper's, the difference and the ranking.
 
-A document is built once (`document`) and written as JSON, CSV or Markdown. A cell without a result says so.
-Best values are bold as in the paper: the best of each column among the methods, supervised and random weights apart.
+`document` builds a table as plain data; `to_csv` and `to_markdown` write it. A cell without a result is marked missing.
+The best value of each column is bold, as in the paper; supervised and random weights are bounds and do not compete.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def document(planned: Planned, results: Results) -> dict[str, Any]:
 
 
 def _notes(sheets: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the figures that are shown need to be understood."""
+    """The notes that explain the values shown."""
     cells = [c for s in sheets for c in s["cells"]]
     spread = any(c["ours_std"] is not None or c["paper_std"] is not None for c in cells)
     return [STD_NOTE] * spread + [RANK_NOTE] * any(s["ranking"] for s in sheets)
@@ -100,16 +100,16 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
 
 
 def _is_best(cell: Cell, sheet: Sheet, values: Mapping[int, float | None]) -> bool:
-    """Best of its column among methods; a column with one figure has no best."""
+    """Whether the cell is the best of its column; a column with a single value has no best."""
     if cell.row.bound or cell.kind in ("delta", "n/a") or (mine := values[id(cell)]) is None:
         return False
     column = [c for c in sheet.cells if c.column is cell.column and not c.row.bound and values[id(c)] is not None]
-    # To two places, as they are printed: of two that read alike both are best.
+    # Compared to two decimals, as printed: equal values are both best.
     return len(column) > 1 and all(round(mine, 2) >= round(values[id(c)] or 0.0, 2) for c in column)
 
 
 def _ranking(sheet: Sheet, column: str, figures: Mapping[int, Score]) -> dict[str, Any] | None:
-    """How far ours and the paper's order the methods of a column alike; bounds take no part, as in "best"."""
+    """Agreement of our ranking of a column's methods with the paper's; bounds are left out."""
     both = []
     for cell in sheet.cells:
         ours = figures[id(cell)].mean
@@ -142,7 +142,7 @@ CSV_COLUMNS = (
 
 
 def to_csv(rendered: Mapping[str, Any]) -> str:
-    """One line per cell; a cell without a result has an empty number and says why."""
+    """One line per cell; a cell without a result has an empty number and a reason."""
     out = io.StringIO()
     if "claims" in rendered:
         lines = csv.writer(out, lineterminator="\n")
@@ -164,7 +164,7 @@ def to_csv(rendered: Mapping[str, Any]) -> str:
 
 
 def to_markdown(rendered: Mapping[str, Any], folder: Path | None = None) -> str:
-    """The table as Markdown, notes below; with a `folder` that it will lie in, also links to the runs behind it."""
+    """The table as Markdown, with notes; given the `folder` it is written to, also with links to the runs."""
     if "claims" in rendered:
         return _claims_markdown(rendered)
     parts = []

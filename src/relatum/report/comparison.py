@@ -8,7 +8,7 @@ from typing import Any
 
 from relatum import config
 from relatum.data import sets
-from relatum.report.formatting import BACKBONES, DATASETS, METHODS, PROTOCOLS, count, title
+from relatum.report.formatting import BACKBONES, METHODS, PROTOCOLS, count, dataset_title, title
 from relatum.report.page import Page, Panel
 from relatum.runs.reading import RunRecord, is_number
 
@@ -79,7 +79,7 @@ def comparison(page: Page, key: Key, entries: Entries) -> Panel:
     shown = {run.method for run, _ in entries} | {method for method, bars in baselines.items() if bars}
     return {
         "protocol": title(PROTOCOLS, protocol),
-        "dataset": title(DATASETS, dataset),
+        "dataset": dataset_title(dataset),
         "split": split,
         "score": None if page.several else f"{entries[0][1]['accuracy']:.2f}",
         "bars": sorted(bars, key=lambda bar: -bar.value),

@@ -25,6 +25,7 @@ from relatum.report import (
 )
 from relatum.report.page import Page, PaperValues, Section
 from relatum.report.paper_values import paper_value
+from relatum.runs import names
 from relatum.runs.reading import read_runs
 from relatum.system.files import write_text
 from relatum.version import __version__
@@ -49,7 +50,7 @@ def build(runs: Sequence[Path | str], out: Path | str, *, paper: PaperValues | N
     page = Page(read_runs([Path(run) for run in runs]), __version__, paper or paper_value)
     out = Path(out)
     if out.is_dir():
-        raise InputError(f"{out} is a folder; name a file, for example --out {out / 'report.html'}.")
+        raise InputError(f"{out} is a folder; name a file, for example --out {out / names.REPORT}.")
     sections = [
         embedding_map.embedding_maps(page),
         nearest_images.nearest_images(page),

@@ -14,7 +14,6 @@ from relatum.system import durations
 
 METHODS = {name: row.title for name, row in methods.METHODS.items()}
 BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
-DATASETS = {name: sets.get(name).title for name in sets.names()}
 PROTOCOLS = protocols.TITLES
 
 # Control characters are invalid in HTML (NUL) or invisible; their symbols from U+2400 are neither.
@@ -34,11 +33,16 @@ def title(table: Mapping[str, str], name: Any) -> str:
     return table.get(str(name), str(name))
 
 
+def dataset_title(name: Any) -> str:
+    """`cifar10` as `CIFAR-10`; folders and unknown names stay as they are."""
+    return sets.get(name).title if name in sets.names() else str(name)
+
+
 def data_title(stem: str) -> str:
     """`cifar10-test` as `CIFAR-10, test`; other names stay as they are."""
-    for name in sorted(DATASETS, key=len, reverse=True):
+    for name in sorted(sets.names(), key=len, reverse=True):
         if stem.startswith(f"{name}-"):
-            return f"{DATASETS[name]}, {stem[len(name) + 1 :]}"
+            return f"{dataset_title(name)}, {stem[len(name) + 1 :]}"
     return stem
 
 

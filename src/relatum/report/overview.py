@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relatum.report import comparison
-from relatum.report.formatting import BACKBONES, DATASETS, METHODS, count, duration, title
+from relatum.report.formatting import BACKBONES, METHODS, count, dataset_title, duration, title
 from relatum.report.page import Page, Panel, Section, merged
 from relatum.runs.reading import RunRecord, is_number
 
@@ -36,7 +36,7 @@ def subtitle(page: Page) -> str:
         return ""
     views, epochs = run.setting("views.number"), run.setting("train.epochs")
     text = f"{title(METHODS, run.method)} with {title(BACKBONES, run.backbone)}"
-    text += f" on {title(DATASETS, run.data_name)}" if run.data_name else ""
+    text += f" on {dataset_title(run.data_name)}" if run.data_name else ""
     text += f", {views} views of each image" if views and views != 1 else ""
     return text + (f", {epochs} epoch{'s' * (epochs != 1)}" if epochs else "")
 
@@ -63,7 +63,7 @@ def _facts(run: RunRecord) -> dict[str, Any]:
     return {
         "Method": title(METHODS, run.method) + preset if run.method else None,
         "Backbone": title(BACKBONES, run.backbone),
-        "Training data": title(DATASETS, run.data_name),
+        "Training data": dataset_title(run.data_name),
         "Images": count(images) if is_number(images) else None,
         "Labels used": f"{100 * labels:g} %" if is_number(labels) and labels else None,
         "Views per image (K)": get("views.number"),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from relatum.report.confusion import DEPTHS
-from relatum.report.formatting import DATASETS, METHODS, PROTOCOLS, count, duration, title
+from relatum.report.formatting import METHODS, PROTOCOLS, count, dataset_title, duration, title
 from relatum.report.page import Page, Panel, Section
 from relatum.runs import names
 from relatum.runs.reading import RunRecord, is_number
@@ -44,7 +44,7 @@ def _row(run: RunRecord, e: dict[str, Any]) -> Panel:
         "remark": " · ".join(
             str(text) for text in (title(METHODS, method) if differs else "", tag if tag != method else "") if text
         ),
-        "dataset": title(DATASETS, e.get("dataset", "–")),
+        "dataset": dataset_title(e.get("dataset", "–")),
         "split": e.get("split"),
         "scores": scores or ["–"],
         "images": " + ".join(count(n) for n in (e.get("n_train"), e.get("n_test")) if is_number(n) and n) or "–",

@@ -9,7 +9,6 @@ seed, its split and its index.
 from __future__ import annotations
 
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
 from relatum.data.readers.outlines import OUTLINES, distance, extent
 from relatum.data.sets.shapes import SHAPES
+from relatum.system.cpus import available_cpus
 
 CLASSES = OUTLINES
 SIDE = SHAPES.side
@@ -77,7 +77,7 @@ def draw(count: int, *, seed: int, split: str = "train") -> tuple[Pixels, NDArra
         rows = np.arange(start, min(start + _CHUNK, count))
         images[rows] = _pictures(_Draws(rng.key(rng.SHAPES, seed, part, rows)), labels[rows])
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:  # numpy releases the interpreter in long operations
+    with ThreadPoolExecutor(min(8, available_cpus())) as pool:  # numpy releases the interpreter in long operations
         list(pool.map(fill, range(0, count, _CHUNK)))
     return images, labels
 
