@@ -25,7 +25,7 @@ def test_everything_automatic_is_resolved(pictures: Path) -> None:
     assert recipe.data.side == 32
     assert recipe.data.pad == 4
     assert recipe.data.images == 36
-    assert len(recipe.data.fingerprint) == 16
+    assert len(recipe.data.fingerprint) == 32
 
 
 def test_a_folder_gets_defaults_for_this_machine_and_says_which(

@@ -40,7 +40,7 @@ class Data:
     labels: float = setting(0.0, "fraction of labels visible to semi-supervised training", ge=0, le=1)
     strict: bool = setting(False, "raise an error on unreadable files instead of skipping them")
     images: int | None = setting(None, "number of training images", ge=0)
-    fingerprint: str = setting("", "hash of the images; a resume with other data is an error")
+    fingerprint: str = setting("", "hash of the images and labels; a resume with other data is an error")
 
 
 @dataclass(frozen=True)

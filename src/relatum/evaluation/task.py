@@ -1,7 +1,8 @@
 """`Task`: what a protocol works on, and `Outcome`: what it returns.
 
 Which images a probe learns from and which it is tested on is decided here and nowhere else. `test`: the dataset's own
-splits. `val`: the part of the training set that the run held out. A held-out part is kept out of probing in both cases.
+splits. `val`: the part of the training set that the run held out; of a folder, the very images, known by their content.
+A held-out part is kept out of probing in both cases.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from relatum import data as sources
 from relatum import registry
 from relatum.config import Recipe
 from relatum.data import sets
+from relatum.data.fingerprint import matches
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.features import Features, cached
 from relatum.runs.folder import RunFolder
+from relatum.runs.heldout import find_held_out, read_held_out
 from relatum.runs.names import evaluation_stem
+from relatum.system.progress import Display
 
 # What all protocols on frozen features have in common, for the result.
 OFFLINE = {"probe": "offline", "augmentation": "none", "batch_norm": "eval (frozen statistics)", "backbone": "frozen"}
@@ -158,6 +162,8 @@ class Task:
         images = self._load(self.data, "train")
         if not self.fraction:
             return images, None
+        if (parts := self._recorded_parts(images)) is not None:
+            return parts
         # The part is balanced by the labels that pretraining saw: CIFAR-100's fine ones, also under its coarse labels.
         other = self.data != self.recipe.data.name and sets.same_images(self.data, self.recipe.data.name)
         balanced = self._load(self.recipe.data.name, "train") if other else images
@@ -167,6 +173,49 @@ class Task:
             images.subset(rest.images.astype(np.int64)),
             replace(images.subset(held.images.astype(np.int64)), split="val"),
         )
+
+    def _recorded_parts(self, images: ImageSet) -> tuple[ImageSet, ImageSet] | None:
+        """The parts of a folder as the run had them, by content; None where the seed alone decides.
+
+        Raises:
+            InputError: images of the run's folder that it was trained on could be taken for held-out ones.
+        """
+        name, given = self.recipe.data.name, getattr(self.settings, "val_fraction", None)
+        if given not in (None, self.recipe.data.val_fraction) or {name, self.data} & registry.DATASETS.keys():
+            return None
+        digests = read_held_out(RunFolder(self.run))
+        if digests is None:
+            self._check_unchanged(images)
+            return None
+        held = find_held_out(images, digests)
+        if not held.any():
+            if not self._same_images:
+                return None  # other images: none of them was trained on
+            raise InputError(
+                f"none of the {len(digests)} images that {self.run} held out is in {self.data} any more: "
+                "the images were changed, or this version of Pillow decodes them differently."
+            )
+        if missing := len(digests) - int(held.sum()):
+            Display().warn(
+                f"{missing} of the {len(digests)} images that {self.run} held out are not in {self.data} any more; "
+                f"the other {int(held.sum())} are used."
+            )
+        return images.subset(np.flatnonzero(~held)), replace(images.subset(np.flatnonzero(held)), split="val")
+
+    def _check_unchanged(self, images: ImageSet) -> None:
+        """Refuse a folder that has changed since a run that does not list its held-out images (version 0.1.0)."""
+        section = self.recipe.data
+        if not self._same_images or not section.fingerprint or not section.val_fraction:
+            return
+        trained, _ = sources.split_validation(images, section.val_fraction, self.recipe.seed)
+        if section.limit_train:
+            trained = sources.limit(trained, section.limit_train, self.recipe.seed)
+        if not matches(trained, section.fingerprint):
+            raise InputError(
+                f"{self.data} has changed since {self.run} was trained, and that run does not list the images that it "
+                "held out: held-out images could have been trained on.\n"
+                "Restore the folder, or hold a new part out of the probe alone: --set val_fraction=0.2."
+            )
 
     @property
     def _rest(self) -> ImageSet:

@@ -37,7 +37,8 @@ __all__ = [  # the names that tell a run folder from data are in `relatum.system
 
 RELATION = "relation.safetensors"
 REPORT = "report.html"
-FILES = (RECIPE, METRICS, RECORD, BACKBONE, RELATION, REPORT)
+HELD_OUT = "heldout.json"
+FILES = (RECIPE, METRICS, RECORD, BACKBONE, RELATION, REPORT, HELD_OUT)
 
 FOLDERS = RUN_FOLDERS
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 import shutil
@@ -17,6 +16,7 @@ from relatum import config, data, registry
 from relatum.config import Draft, Recipe, Values
 from relatum.config.methods import METHODS
 from relatum.data import ImageSet
+from relatum.data.fingerprint import fingerprint, matches
 from relatum.errors import InputError
 from relatum.kernels import numba_available
 from relatum.runs.folder import read_recipe
@@ -72,7 +72,7 @@ def resolve(draft: Draft, *, root: Path | None = None) -> Resolved:
         "data.std": whole.std,
         "data.pad": whole.pad,
         "data.images": len(images),
-        "data.fingerprint": fingerprint(images.images),
+        "data.fingerprint": fingerprint(images),
     }
     folder_defaults: Values = {}
     if request.data.name not in registry.DATASETS and method.trains:
@@ -107,10 +107,10 @@ def resume(run: Path, draft: Draft, *, root: Path | None = None) -> Resolved:
         registry.backbone_from_file(recipe.backbone.name, run)
     check_recipe(recipe)
     images, validation = hold_out(_load(recipe, root), recipe)
-    if fingerprint(images.images) != recipe.data.fingerprint or len(images) != recipe.data.images:
+    if len(images) != recipe.data.images or not matches(images, recipe.data.fingerprint):
         raise InputError(
             f"the images of {recipe.data.name} are not those this run started with "
-            f"({recipe.data.images:,} then, {len(images):,} now, or other content): start a new run."
+            f"({recipe.data.images:,} then, {len(images):,} now, or other pixels or labels): start a new run."
         )
     return Resolved(recipe, images, validation, visible_labels(images, recipe), warnings=tuple(warnings))
 
@@ -165,13 +165,6 @@ def visible_labels(images: ImageSet, recipe: Recipe) -> NDArray[np.int64] | None
         return images.labels
     visible = data.labelled_subset(images.labels, recipe.data.labels, recipe.seed)
     return np.where(visible, images.labels, -1)
-
-
-def fingerprint(images: NDArray[np.uint8]) -> str:
-    """A short hash of the shape and of at most 2,048 evenly spaced images."""
-    digest = hashlib.sha256(repr(images.shape).encode())
-    digest.update(np.ascontiguousarray(images[:: -(-len(images) // 2048) or 1]).tobytes())
-    return digest.hexdigest()[:16]
 
 
 def resolve_machine(recipe: Recipe) -> Recipe:

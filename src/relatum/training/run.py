@@ -10,12 +10,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from relatum import registry
 from relatum.config import Recipe
 from relatum.distributed import World
 from relatum.errors import Interrupted
 from relatum.objectives import Objective
 from relatum.runs import checkpoint, provenance
 from relatum.runs.folder import RunFolder
+from relatum.runs.heldout import write_held_out
 from relatum.runs.weights import weights_metadata
 from relatum.system.allocator import keep_freed_memory
 from relatum.system.durations import duration
@@ -118,6 +120,8 @@ def _run_steps(
 def _write_start(folder: RunFolder, recipe: Recipe, resolved: Resolved, total_steps: int) -> None:
     """Write the recipe and the record of the run before its first step."""
     folder.write_recipe(recipe)
+    if resolved.validation is not None and recipe.data.name not in registry.DATASETS and not folder.held_out.exists():
+        write_held_out(folder, resolved.validation)
     program = Path(sys.argv[0]).name
     folder.update_record(
         status="running",
