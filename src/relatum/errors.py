@@ -2,18 +2,63 @@
 
 Everything the command line reports without a traceback derives from `RelatumError`; its `exit_code` is part of the
 command's contract (1 failed, 2 bad usage or bad input, 128 + signal interrupted after a clean save).
+
+Messages are written for the command line (`--val-fraction 0.2`). In Python they name arguments (`val_fraction=0.2`):
+`phrase` translates, unless the command line is running.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_ON_COMMAND_LINE: ContextVar[bool] = ContextVar("relatum_on_command_line", default=False)
+_SWITCHES = ("resume", "overwrite", "strict", "json", "dry-run", "render", "debug")
+# A whole command, which is left as it is; `--set key=value`; or a flag with its value: a number, path, name or LETTERS.
+_FLAG = re.compile(
+    r"(?P<command>\brelatum [a-z]+ [^\n;`]*)"
+    r"|--set (?P<key>[\w.]+)=(?P<setting>[^\s,;:)]+)"
+    r"|--(?P<flag>[a-z][a-z-]*[a-z])(?P<value> (?:[A-Z_]+\b|[^\s,;()']*[\d/:][^\s,;()']*)(?<![.:]))?"
+)
+
+
+@contextmanager
+def command_line() -> Iterator[None]:
+    """Inside, messages name the flags of the command line."""
+    token = _ON_COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _ON_COMMAND_LINE.reset(token)
+
+
+def phrase(text: str) -> str:
+    """A message for the reader at hand: flags on the command line, arguments in Python."""
+    return text if _ON_COMMAND_LINE.get() else _FLAG.sub(_argument, text)
+
+
+def _argument(match: re.Match[str]) -> str:
+    if match["command"]:
+        return match["command"]
+    if match["key"]:
+        return f"{match['key']}={match['setting']}"
+    name, value = match["flag"].replace("-", "_"), (match["value"] or "").strip()
+    if match["flag"] in _SWITCHES:
+        return f"{name}=True{match['value'] or ''}"
+    number = value.lstrip("-").replace(".", "", 1).isdigit()
+    return f"{name}={value if number or value.isupper() else repr(value)}" if value else f"{name}=..."
 
 
 class RelatumError(Exception):
     """Something failed in a way that a message explains better than a traceback."""
 
     exit_code = 1
+
+    def __str__(self) -> str:
+        return phrase(super().__str__())
 
 
 class InputError(RelatumError):
@@ -22,17 +67,22 @@ class InputError(RelatumError):
     exit_code = 2
 
 
-class Interrupted(RelatumError):
+class Interrupted(KeyboardInterrupt):
     """Training was stopped by a signal after its state had been saved.
+
+    A `KeyboardInterrupt`, so that the `except Exception` of a notebook or a loop over runs does not swallow Ctrl-C.
 
     Args:
         signum: the signal's number; the exit code is 128 + signum.
-        message: what was saved and how to go on.
+        message: what was saved and how to resume.
     """
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)
         self.exit_code = 128 + signum
+
+    def __str__(self) -> str:
+        return phrase(super().__str__())
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:

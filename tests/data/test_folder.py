@@ -121,7 +121,7 @@ def test_strict_without_broken_files(root: Path, picture) -> None:
     picture(root / "a.png")
     assert len(relatum.data.load(root, strict=True)) == 1
     (root / "b.png").write_bytes(b"")
-    with pytest.raises(InputError, match=r"1 file of photos cannot be read, and --strict was given: 'b.png'"):
+    with pytest.raises(InputError, match=r"1 file of photos cannot be read, and strict=True was given: 'b.png'"):
         relatum.data.load(root, strict=True)
 
 

@@ -97,7 +97,7 @@ def test_a_shard_that_was_cut_off_loses_only_what_is_gone(tmp_path: Path) -> Non
     images = relatum.data.load(tmp_path / "s")
     assert 0 < len(images) < 20
     assert images.skipped
-    with pytest.raises(InputError, match="--strict"):
+    with pytest.raises(InputError, match="strict=True"):
         relatum.data.load(tmp_path / "s", strict=True)
 
 

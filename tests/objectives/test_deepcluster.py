@@ -90,14 +90,17 @@ def test_the_head_is_reset_in_place_from_seed_and_epoch(reset: str) -> None:
     objective(small_batch())  # moves the running statistics
     moved = objective.head.bn1.running_mean.clone()
     renewed = list(objective.start_epoch(EpochContext(1, 1, clean_features)))
-    last = {"head.linear2.weight", "head.linear2.bias"}
     head = {name for name in before if name.startswith("head.")}
     names = {name for name, p in objective.named_parameters() if any(p is r for r in renewed)}
-    assert names == (head if reset == "head" else last)
+    assert names == (head if reset == "head" else set())  # the optimiser keeps its state of the last layer
     for name, p in objective.named_parameters():
         assert p is before[name][0]
         changed = not torch.equal(p, before[name][1])
-        assert changed == (name in names and "bn1" not in name)  # batch-norm starts at 1 and 0 again
+        reset_names = head if reset == "head" else {"head.linear2.weight"}  # the bias is 0 again
+        assert changed == (name in reset_names and "bn1" not in name)  # batch-norm starts at 1 and 0 again
+    if reset == "last":  # the authors' law
+        assert torch.equal(objective.head.linear2.bias, torch.zeros_like(objective.head.linear2.bias))
+        assert 0.008 < float(objective.head.linear2.weight.std()) < 0.012
     assert bool((objective.head.bn1.running_mean == 0).all()) == (reset == "head")
     assert torch.equal(objective.head.bn1.running_mean, moved) == (reset == "last")
     first = objective.head.linear2.weight.clone()

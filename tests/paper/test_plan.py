@@ -167,9 +167,9 @@ def test_filters_that_leave_nothing_are_refused_with_what_there_is(request_: Req
 def test_bad_filters_are_refused() -> None:
     with pytest.raises(InputError, match="did you mean 'cifar10'"):
         Request(datasets=("cifar1O",))
-    with pytest.raises(InputError, match="--views 1"):
+    with pytest.raises(InputError, match="views=1"):
         Request(scale=Scale(views=1))
-    with pytest.raises(InputError, match="--seeds -1"):
+    with pytest.raises(InputError, match="seeds=-1"):
         Request(seeds=(-1,))
     with pytest.raises(InputError, match="names 2 more than once"):
         Request(seeds=(1, 2, 2))

@@ -206,7 +206,7 @@ def test_runs_side_by_side_share_the_cores_and_a_signal_reaches_all(tmp_path: Pa
     assert again.returncode == 0
     assert steps(out) == [list(range(1, 52))] * 2  # no step missing, none made twice
     assert len(list(out.glob("ledger/*.json"))) == 2
-    with pytest.raises(InputError, match="--jobs 0"):
+    with pytest.raises(InputError, match="jobs=0"):
         reproduce(["linear-evaluation"], jobs=0)
 
 

@@ -173,8 +173,37 @@ def test_resume_refuses_other_data(pictures: Path, tmp_path: Path) -> None:
     run = relatum.pretrain(tmp_path / "data", out=tmp_path / "run", **{**FLAGS, "epochs": 1})
     (run.path / "backbone.safetensors").unlink()
     next((tmp_path / "data" / "down").iterdir()).unlink()
-    with pytest.raises(InputError, match="not those this run started with"):
+    with pytest.raises(InputError, match="not those this run started with") as caught:
         relatum.pretrain(tmp_path / "data", out=run, resume=True, **{**FLAGS, "epochs": 1})
+    assert f"--init {run.path}" in str(caught.value)
+    new = relatum.pretrain(tmp_path / "data", out=tmp_path / "new", init=run, **{**FLAGS, "epochs": 1})
+    assert new.recipe.init == str(run.path)
+
+
+def test_a_run_resumes_after_its_folder_moved(pictures: Path, tmp_path: Path) -> None:
+    from shutil import copytree, move
+
+    copytree(pictures, tmp_path / "data")
+    flags = {**FLAGS, "epochs": 1}
+    run = relatum.pretrain(tmp_path / "data", out=tmp_path / "run", **flags)
+    weights = backbone_bytes(run)
+    (run.path / "backbone.safetensors").unlink()
+    move(tmp_path / "data", tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="give its new place: relatum pretrain FOLDER --resume"):
+        relatum.pretrain(out=run, resume=True)
+    relatum.pretrain(tmp_path / "elsewhere", out=run, resume=True, **flags)
+    assert backbone_bytes(run)[-100_000:] == weights[-100_000:]  # the header names the folder, the weights are equal
+    assert run.recipe.data.name == str(tmp_path / "elsewhere")
+
+
+def test_resume_of_nothing_says_that_there_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no run at .*nothing to resume; check out=..."):
+        relatum.pretrain(out=tmp_path / "nothing", resume=True)
+
+
+def test_an_interruption_is_not_swallowed_by_except_exception() -> None:
+    assert issubclass(Interrupted, KeyboardInterrupt)
+    assert not issubclass(Interrupted, Exception)
 
 
 def test_watching_does_not_touch_the_run(pictures: Path, tmp_path: Path) -> None:
@@ -230,7 +259,7 @@ def test_a_custom_backbone_as_an_object_and_as_a_name(
     monkeypatch.chdir(tmp_path)
     named = relatum.pretrain(pictures, out="named", backbone="mine:net", **FLAGS)
     assert named.backbone("mine:net").num_features == 12
-    with pytest.raises(InputError, match="--backbone mine:net"):
+    with pytest.raises(InputError, match="backbone='mine:net'"):
         named.backbone()  # a file never says which code to run
     from mine import net  # type: ignore[import-not-found]
 
@@ -253,11 +282,11 @@ def test_a_recipe_file_runs_no_code(tmp_path: Path, pictures: Path, monkeypatch:
     (run.path / "backbone.safetensors").unlink()
     recipe = run.path / "recipe.toml"
     recipe.write_text(recipe.read_text().replace('name = "conv4"', 'name = "trap2:conv4"'))
-    with pytest.raises(InputError, match="--backbone trap2:conv4"):
+    with pytest.raises(InputError, match="backbone='trap2:conv4'"):
         relatum.pretrain(out="run", resume=True)
-    with pytest.raises(InputError, match="--backbone trap2:conv4"):
+    with pytest.raises(InputError, match="backbone='trap2:conv4'"):
         relatum.pretrain(out="other", recipe=recipe)
-    with pytest.raises(InputError, match="--backbone trap2:conv4"):
+    with pytest.raises(InputError, match="backbone='trap2:conv4'"):
         relatum.pretrain(out="other", recipe=recipe, resume=True)
     assert not (tmp_path / "ran").exists()
     relatum.pretrain(out="other", recipe=recipe, backbone="trap2:conv4")

@@ -124,7 +124,7 @@ def test_a_recipe_file_says_no_labels_by_default_and_supervised_sees_them_all(pi
     again = resolve.resolve(config.draft(recipe_file=file))
     assert again.labels is not None
     assert (again.labels >= 0).all()
-    with pytest.raises(InputError, match="--labels 0"):
+    with pytest.raises(InputError, match="labels=0"):
         resolve.resolve(config.draft(recipe_file=file, sets=["data.labels=0"]))
 
 

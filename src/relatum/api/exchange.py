@@ -26,7 +26,13 @@ def export(run: StrPath, *, format: str, out: StrPath, backbone: str | nn.Module
 
 
 def import_weights(
-    file: StrPath, *, backbone: str, out: StrPath, data: str = "cifar10", method: str | None = None
+    file: StrPath,
+    *,
+    backbone: str,
+    out: StrPath,
+    data: str = "cifar10",
+    method: str | None = None,
+    aggregation: str | None = None,
 ) -> Run:
     """Create a run folder from weights that were trained elsewhere.
 
@@ -35,8 +41,13 @@ def import_weights(
         backbone: backbone name.
         out: run folder to create.
         data: dataset that the weights were trained on.
-        method: method that trained them; by default relational where the file has a relation head, else supervised.
+        method: method that trained them; by default what the heads in the file tell: relational, simclr, rotation,
+            deepinfomax or supervised.
+        aggregation: aggregation of the relation head: `cat`, `mean`, `sum` or `max`; by default `cat` where its width
+            is that of two representations, else `mean`.
     """
     from relatum.runs import exchange
 
-    return Run(exchange.import_weights(Path(file), backbone, Path(out), data=data, method=method))
+    return Run(
+        exchange.import_weights(Path(file), backbone, Path(out), data=data, method=method, aggregation=aggregation)
+    )

@@ -190,6 +190,8 @@ def _score_classifier(
 def _run_folder(out: StrPath | None, draft: config.Draft, *, resume: bool) -> RunFolder:
     data_name = str(draft.get("data.name") or "")
     resumes = resume and out is not None and RunFolder(Path(out)).exists()  # then the run's recipe names its data
+    if not data_name and resume and out is not None and not resumes:
+        raise InputError(f"there is no run at {Path(out)} to resume; check --out, or give data to start one.")
     if not data_name and not resumes:
         raise InputError("no data: give a dataset name (`relatum list datasets`) or a folder of images.")
     return RunFolder(Path("runs") / Path(data_name).name if out is None else Path(out))

@@ -74,9 +74,19 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
         return declared
     reference = next(backbone.parameters(), torch.empty(0))
     mode = backbone.training
-    with torch.no_grad():
-        z = backbone.eval()(torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device))
-    backbone.train(mode)
+    try:
+        with torch.no_grad():
+            z = backbone.eval()(torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device))
+    except Exception as error:  # a network of the user's may ask for other sizes or channels
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"a pass over two blank {side} × {side} images failed ({reason}); give the size of a representation:"
+            " num_features=..."
+        ) from error
+    finally:
+        backbone.train(mode)
+    if not isinstance(z, torch.Tensor):
+        raise InputError(f"a backbone must give (N, d) representations; this one gives a {type(z).__name__}.")
     if z.ndim != 2:
         raise InputError(f"a backbone must give (N, d) representations; this one gives shape {tuple(z.shape)}.")
     return int(z.shape[1])

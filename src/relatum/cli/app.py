@@ -7,17 +7,18 @@ error. A new command is a plain typed function in the file of its group and one 
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import signal
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from relatum.cli import collections, data, evaluation, paper, tools, training, weights
-from relatum.errors import Interrupted, RelatumError, unknown
+from relatum.errors import Interrupted, RelatumError, command_line, unknown
 from relatum.system import signals
 from relatum.system.text import printable
 
@@ -52,10 +53,28 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Download, inspect or pack datasets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
+
+
+def _interruptible(command: Command) -> Command:
+    """A command that ends with the signal's exit code when it is interrupted; typer would always return 130."""
+
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> None:
+        try:
+            command(*arguments, **options)
+        except Interrupted as error:  # not a failure: everything is saved
+            print(printable(error), file=sys.stderr)
+            raise typer.Exit(error.exit_code) from None
+        except signals.Stop as error:
+            raise typer.Exit(_print_stop(error)) from None
+
+    return run
+
+
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_command)
+    app.command(_name)(_interruptible(_command))
 for _name, _command in DATA_COMMANDS.items():
-    data_app.command(_name)(_command)
+    data_app.command(_name)(_interruptible(_command))
 
 
 @app.callback(invoke_without_command=True)
@@ -82,26 +101,30 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
+    with command_line():
+        code = _run(arguments, debug)
+    if is_program:  # a Ctrl-C while the interpreter shuts down would print a traceback
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
+
+
+def _run(arguments: list[str], debug: bool) -> int:
+    """Run a command, print its error, and return the exit code."""
     try:
         with signals.raising():
             code = app(args=arguments, prog_name="relatum", standalone_mode=False)
-    except Interrupted as error:  # not a failure: everything is saved
-        print(printable(error), file=sys.stderr)
-        code = error.exit_code
     except RelatumError as error:
         if debug:
             raise
-        code = _print_error(f"{error}", error.exit_code)
+        return _print_error(f"{error}", error.exit_code)
     except KeyboardInterrupt as error:
-        code = _print_stop(error)
+        return _print_stop(error)
     except BrokenPipeError:  # the reader of our output has closed it, as in `relatum list methods | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
+        return 0
     except Exception as error:
-        code = _exit_code(error, arguments, debug)
-    if is_program:  # a Ctrl-C while the interpreter shuts down would print a traceback
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    sys.exit(code if isinstance(code, int) else 0)
+        return _exit_code(error, arguments, debug)
+    return code if isinstance(code, int) else 0
 
 
 def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:

@@ -28,10 +28,14 @@ def import_weights(
     out: Annotated[Path, Option(metavar="RUN", help="run folder to create")],
     data: Annotated[str, Option(help="dataset that the weights were trained on")] = "cifar10",
     method: Annotated[
-        str | None, Option(help="method that trained them [default: relational with a relation head, else supervised]")
+        str | None, Option(help="method that trained them [default: told by the heads in the file]")
+    ] = None,
+    aggregation: Annotated[
+        str | None, Option(help="aggregation of the relation head [default: cat or mean, by its width]")
     ] = None,
 ) -> None:
     """Create a run folder from weights that were trained elsewhere."""
     from relatum import api
 
-    echo(api.import_weights(file, backbone=backbone, out=out, data=data, method=method).path)
+    run = api.import_weights(file, backbone=backbone, out=out, data=data, method=method, aggregation=aggregation)
+    echo(run.path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relatum.data.imageset import ImageSet, Skipped
-    from relatum.data.loading import info, load
+    from relatum.data.loading import info, load, may_have_labels
     from relatum.data.paths import cache_dir, data_root
     from relatum.data.subsets import labelled_subset, limit, split_validation
 
@@ -23,6 +23,7 @@ _MODULES = {
     "labelled_subset": "subsets",
     "limit": "subsets",
     "load": "loading",
+    "may_have_labels": "loading",
     "split_validation": "subsets",
 }
 
@@ -35,6 +36,7 @@ __all__ = [
     "labelled_subset",
     "limit",
     "load",
+    "may_have_labels",
     "split_validation",
 ]
 

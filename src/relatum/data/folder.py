@@ -142,13 +142,13 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
         )
         raise InputError(f"{path} has no '{split}' split, only {have}: {advice}.")
     train = _decoded(parts["train"], side)
-    classes = _classes([parts["train"].files[i] for i in train.kept])
+    classes = class_names([parts["train"].files[i] for i in train.kept])
     part, decoded = parts[split], train
     if split != "train":
         decoded = _decoded(part, int(train.images.shape[1]))
     files = [part.files[i] for i in decoded.kept]
     if split != "train" and split != "unlabeled":
-        classes = _checked(classes, files, part.root) if classes else _classes(files)
+        classes = _checked(classes, files, part.root) if classes else class_names(files)
     labels = _labels(files, classes) if classes and split != "unlabeled" else None
     inside = "" if part is listing else part.root.name + os.sep
     skipped = [replace(s, path=inside + s.path) for s in (*part.skipped, *decoded.skipped)]
@@ -201,7 +201,7 @@ def _side(part: Listing) -> int:
     return int(np.clip(round(median / _STEP) * _STEP, _LEAST, _MOST))
 
 
-def _classes(files: Sequence[str]) -> tuple[str, ...]:
+def class_names(files: Sequence[str]) -> tuple[str, ...]:
     """The sub-folders, if all files are directly in two or more of them; otherwise empty."""
     folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
     if len(folders) < 2 or "" in folders or any(os.sep in folder for folder in folders):

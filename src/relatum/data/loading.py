@@ -67,6 +67,16 @@ def load(
     return replace(images, mean=statistics.get("mean", images.mean), std=statistics.get("std", images.std))
 
 
+def may_have_labels(data: str | Path) -> bool:
+    """Whether evaluation on `data` can find labels: False for a folder without one sub-folder per class.
+
+    Only file names are looked at, so the answer comes before an image is decoded.
+    """
+    if _dataset(data) is not None:
+        return True
+    return any(folder.class_names(part.files) for part in folder.splits(folder.scan(_folder(data))).values())
+
+
 def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     """Facts about a dataset or a folder that is on disk, as values that JSON can hold."""
     dataset = _dataset(data)

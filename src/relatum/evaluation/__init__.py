@@ -83,10 +83,13 @@ def evaluate(
     recipe = read_recipe(run)
     parsed = _settings(protocol, row.settings, settings or {}, epochs)
 
-    from relatum.evaluation.task import Task
+    from relatum.data import may_have_labels
+    from relatum.evaluation.task import Task, no_labels
     from relatum.features import state_hash
     from relatum.runs.weights import load_backbone
 
+    if row.needs_labels and not may_have_labels(data):  # before an image is decoded
+        raise no_labels(str(data), protocol)
     module = load_backbone(run, backbone=backbone).to(find_device(device))
     before = state_hash(module)
     task = Task(

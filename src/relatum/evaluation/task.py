@@ -52,6 +52,15 @@ class Outcome:
     n_test: int | None = None
 
 
+def no_labels(images: str, protocol: str) -> InputError:
+    """The error for a protocol that needs labels on images without any."""
+    return InputError(
+        f"{images} has no labels, and {protocol} evaluation needs them: put the images of each class into a separate"
+        " sub-folder.\n"
+        "Without labels there are `relatum evaluate tsne`, `relatum evaluate retrieval` and `relatum search`."
+    )
+
+
 @dataclass
 class Task:
     """One evaluation to do.
@@ -98,11 +107,7 @@ class Task:
     def labels(self, images: ImageSet) -> NDArray[np.int64]:
         """The labels of images that must have some."""
         if images.labels is None:
-            raise InputError(
-                f"{images.name} ({images.split}) has no labels, and {self.protocol} evaluation needs them: "
-                "put the images of each class into a separate sub-folder.\n"
-                "Without labels there are `relatum evaluate tsne`, `relatum evaluate retrieval` and `relatum search`."
-            )
+            raise no_labels(f"{images.name} ({images.split})", self.protocol)
         return images.labels
 
     def features(self, images: ImageSet) -> Features:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from relatum.config import Recipe
 from relatum.distributed import ALONE, World, convert
 from relatum.errors import InputError
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import Batch, ViewsLike
 
 Metrics = dict[str, Tensor]
 
@@ -114,7 +114,7 @@ class Objective(nn.Module):
         if recipe.views.small_number and not cls.uses_small_views:
             raise InputError(f"{recipe.method} does not use small views: views.small_number must be 0.")
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss of one batch, and its metrics as detached scalars."""
         raise NotImplementedError
 
@@ -144,7 +144,7 @@ class Objective(nn.Module):
         """The weights that are not the backbone's."""
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
-    def as_batch(self, batch: Batch | Tensor) -> Batch:
+    def as_batch(self, batch: ViewsLike) -> Batch:
         """A batch from what `forward` accepts. Bare views are numbered by `next_step`, so that their draws differ."""
         if isinstance(batch, Batch):
             return batch

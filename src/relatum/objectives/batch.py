@@ -5,8 +5,10 @@ Shape letters: K views per image, M images, C channels, H and W pixels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
@@ -55,10 +57,26 @@ class Batch:
         return Batch(**{**vars(self), **changes})
 
     @classmethod
-    def of(cls, views: Batch | Tensor) -> Batch:
-        """A batch from what a user may pass: a batch, or a bare tensor of views."""
+    def of(cls, views: ViewsLike) -> Batch:
+        """A batch from what a user may pass: a batch, a tensor (K, M, C, H, W), or K tensors (M, C, H, W)."""
         if isinstance(views, Batch):
             return views
+        if not isinstance(views, Tensor):
+            views = _stacked(views)
         if views.ndim != 5:
             raise ValueError(f"views must have shape (K, M, C, H, W), not {tuple(views.shape)}")
         return cls(views)
+
+
+ViewsLike = Batch | Tensor | Sequence[Tensor]
+
+
+def _stacked(views: Any) -> Tensor:
+    """K tensors of the views of all images, as a DataLoader collates them, in one tensor."""
+    shapes = [getattr(view, "shape", None) for view in views] if isinstance(views, Sequence) else []
+    if not shapes or any(shape is None or len(shape) != 4 or shape != shapes[0] for shape in shapes):
+        listed = ", ".join(str(None if shape is None else tuple(shape)) for shape in shapes[:4]) or type(views).__name__
+        raise TypeError(
+            f"views must be a tensor (K, M, C, H, W) or a list of K tensors (M, C, H, W) of one size, not {listed}."
+        )
+    return torch.stack(list(views))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import cast
 
 import torch
 from torch import Tensor, distributed, nn
@@ -20,7 +21,7 @@ from relatum.config.settings import check
 from relatum.errors import InputError
 from relatum.features import clustering
 from relatum.objectives.base import EpochContext, Metrics, Objective, accuracy, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 
 class DeepCluster(Objective):
@@ -67,7 +68,7 @@ class DeepCluster(Objective):
         self.register_buffer("pseudo_labels", torch.full((num_images,), -1))
         self.register_buffer("cluster_weights", torch.ones(self.clusters))
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all K·M views, and the share of clusters recognised."""
         batch = self.as_batch(batch)
         self.require_images(batch)
@@ -112,10 +113,17 @@ class DeepCluster(Objective):
         return clustering.kmeans(clustering.prepare(features), self.clusters, context.seed, context.epoch)[1]
 
     def renew(self, seed: int, epoch: int) -> list[nn.Parameter]:
-        """New weights for the head, or its last layer, from (seed, epoch) alone; the parameters stay in place."""
+        """New weights for the head, or its last layer, from (seed, epoch) alone; the parameters stay in place.
+
+        The last layer is reset as in the authors' code: weights from N(0, 0.01), bias 0, and the optimiser keeps its
+        state, so no parameter is returned.
+        """
         with seeded(rng.CLUSTER, seed, epoch):
+            if self.reset == "last":
+                last = cast(nn.Linear, self.head[-1])
+                nn.init.normal_(last.weight, 0.0, 0.01)
+                nn.init.zeros_(last.bias)
+                return []
             fresh = mlp_head(self.num_features, self.hidden, self.clusters)
-        old: nn.Module = self.head if self.reset == "head" else self.head[-1]
-        new: nn.Module = fresh if self.reset == "head" else fresh[-1]
-        old.load_state_dict(new.state_dict())  # copies in place: the optimiser still holds the same parameters
-        return list(old.parameters())
+        self.head.load_state_dict(fresh.state_dict())  # copies in place: the optimiser still holds the same parameters
+        return list(self.head.parameters())

@@ -22,7 +22,7 @@ from relatum.config.methods import DeepInfoMaxOptions
 from relatum.config.settings import check
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import Batch, ViewsLike
 
 CACHE = 2**20  # floats of one hidden layer that are worked on at a time: 4 MB, the fastest of 2 to 32 MB on two cores
 
@@ -76,7 +76,7 @@ class DeepInfoMax(Objective):
             nn.Linear(num_features, 512), nn.ReLU(), nn.Linear(512, 128), nn.ReLU(), nn.Linear(128, 1)
         )
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """β · local + γ · prior, and the two terms."""
         batch = self.as_batch(batch)
         self.require_images(batch)

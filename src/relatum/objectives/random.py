@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from relatum.objectives.base import Metrics, Objective
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 
 class RandomWeights(Objective):
@@ -18,6 +18,6 @@ class RandomWeights(Objective):
     def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__(backbone, num_features)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """Refuses: there is nothing to train."""
         raise ValueError("random weights are not trained: there is no loss.")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from relatum import relation, rng
+from relatum.backbones import feature_size
 from relatum.config import Recipe
 from relatum.config.methods import RelationalOptions
 from relatum.config.settings import check
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import Batch, ViewsLike
 
 
 class RelationalReasoning(Objective):
@@ -18,7 +19,7 @@ class RelationalReasoning(Objective):
 
     Args:
         backbone: any module that maps (N, C, H, W) to (N, d).
-        num_features: d.
+        num_features: d; by default `backbone.num_features`, or what a pass over two blank images gives.
         aggregation: cat, sum, mean or max.
         head: `relation`, or the ablations `dot` and `encoder`.
         negatives: `roll`, as in the authors' code, or `random`, as in the paper's pseudo-code.
@@ -29,8 +30,8 @@ class RelationalReasoning(Objective):
         kernels: which implementation runs the pairs: auto, numba, torch or reference.
 
     Example:
-        >>> objective = RelationalReasoning(my_network, num_features=512)
-        >>> loss, metrics = objective(views)  # views: (K, M, C, H, W)
+        >>> objective = RelationalReasoning(my_network)
+        >>> loss, metrics = objective(views)  # views: (K, M, C, H, W), or a list of K tensors (M, C, H, W)
     """
 
     needs = ("kernels",)
@@ -40,7 +41,7 @@ class RelationalReasoning(Objective):
     def __init__(
         self,
         backbone: nn.Module,
-        num_features: int,
+        num_features: int | None = None,
         *,
         aggregation: str = RelationalOptions.aggregation,
         head: str = RelationalOptions.head,
@@ -51,6 +52,7 @@ class RelationalReasoning(Objective):
         avoid_collisions: bool = RelationalOptions.avoid_collisions,
         kernels: str = "auto",
     ) -> None:
+        num_features = feature_size(backbone) if num_features is None else num_features
         super().__init__(backbone, num_features)
         options = check(
             RelationalOptions(
@@ -80,7 +82,7 @@ class RelationalReasoning(Objective):
                 "objective.avoid_collisions=true needs labels to see collisions by: add --labels FRACTION."
             )
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""
         batch = self.as_batch(batch)
         self.require_images(batch)

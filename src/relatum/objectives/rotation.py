@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, accuracy, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import Batch, ViewsLike
 from relatum.views import POLICIES
 
 
@@ -40,7 +40,7 @@ class RotationNet(Objective):
                 " --set views.policy=rotation-study."
             )
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all K·M views, and the share of turns recognised."""
         batch = self.as_batch(batch)
         turns = self.gather(rotation_targets(batch), batch)

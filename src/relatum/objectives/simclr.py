@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from relatum.config.methods import SimCLROptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 
 class SimCLR(Objective):
@@ -49,7 +49,7 @@ class SimCLR(Objective):
         self.temperature, self.loss = options.temperature, options.loss
         self.head = mlp_head(num_features, options.hidden, options.projection)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The contrastive loss, and the share of views whose nearest neighbour is another view of their image."""
         batch = self.as_batch(batch)
         self.require_images(batch)

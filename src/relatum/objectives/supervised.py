@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 
 class Supervised(Objective):
@@ -31,7 +31,7 @@ class Supervised(Objective):
             raise InputError("method 'supervised' needs labels, and this data has none.")
         self.classifier = nn.Linear(num_features, num_classes)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all views with a label, and the share of them that were recognised."""
         batch = self.as_batch(batch)
         self.require_images(batch)

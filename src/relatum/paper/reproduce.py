@@ -75,6 +75,8 @@ def reproduce(
     for name in planned.unused:
         _log(f"note: no cell of {', '.join(tables)} uses '{name}'; it is ignored.")
     results = Results(out, ledger)
+    if note := _ledger_note([Path(folder) for folder in ledger]):
+        _log(note)
     if dry_run:
         document = dry_document(planned, results)
         print(_to_json(document) if as_json else _dry_text(document))
@@ -126,6 +128,17 @@ def _check_folders(out: Path, ledgers: Sequence[Path]) -> None:
     for folder in ledgers:
         if not folder.is_dir() and str(folder) != "results":  # the default is optional
             raise InputError(f"--ledger {folder} is not a folder.")
+
+
+def _ledger_note(ledgers: Sequence[Path]) -> str:
+    """A note where no ledger entry can count as done: `results` is found only from relatum's source folder."""
+    if any(folder.is_dir() and any(folder.rglob("*.json")) for folder in ledgers):
+        return ""
+    listed = ", ".join(map(str, ledgers))
+    return (
+        f"note: the ledger (records of finished runs) is empty: there is no entry in {listed}. Published entries are in"
+        " the folder `results` of relatum's source repository; --ledger FOLDER names another place."
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- planning
@@ -230,6 +243,7 @@ def _dry_text(document: dict[str, Any]) -> str:
             continue
         for key in ("pretrain", "evaluate"):
             lines.append(f"  {key}: {len(d[key])}, {sum(x['done'] for x in d[key])} done")
+            lines += [f"    {'done' if x['done'] else 'todo'}  {x['command']}" for x in d[key]]
         lines.append(f"  cells: {len(d['cells'])}, {done} done")
         lines.append(f"  time left: about {duration(d['seconds_estimate'])}")
     if len(documents) > 1:

@@ -179,6 +179,6 @@ def why_none(run: RunRecord) -> str:
     """The reason why a run has no score."""
     if run.evaluations and not any(is_number(e.get("accuracy")) for e in run.evaluations):
         return "No accuracy: no evaluation of this run has one. See the map and the nearest images instead."
-    if run.unlabelled:
+    if not run.linear_command:
         return "No accuracy: these images have no labels. See the map and the nearest images instead."
-    return "No accuracy yet: this run has not been evaluated. Run `relatum evaluate linear RUN --data DATA`."
+    return f"No accuracy yet: this run has not been evaluated. Run `{run.linear_command}`."

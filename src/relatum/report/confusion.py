@@ -27,7 +27,7 @@ def confusion(page: Page) -> Section:
         retrievals = [e for e in run.evaluations if e["protocol"] == "retrieval"]
         of_run = [panel for panel in (_panel(page, run, e) for e in retrievals) if panel["matrices"]]
         panels += of_run
-        if not of_run and (run.unlabelled or retrievals):
+        if not of_run and (not run.linear_command or retrievals):
             reasons.append((run, "No confusion matrix: without labels there are no classes to count."))
         elif not of_run:
             text = "No confusion matrix yet. Run `relatum evaluate retrieval RUN --data DATA` on labelled images."

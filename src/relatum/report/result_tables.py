@@ -22,9 +22,12 @@ BRIEF = (
 
 def evaluations(page: Page) -> Section:
     """The section with one row per result file; the settings unfold."""
-    reason = "No evaluations yet. Run `relatum evaluate linear RUN --data DATA`."
     rows = [_row(run, e) for run in page.runs for e in sorted(run.evaluations, key=_rank)]
-    reasons = [(run, reason) for run in page.runs if not run.evaluations]
+    reasons = [
+        (run, f"No evaluations yet. Run `{run.linear_command or 'relatum evaluate tsne RUN --data DATA'}`.")
+        for run in page.runs
+        if not run.evaluations
+    ]
     return Section("evaluations", "Evaluations", "All evaluations", rows, "", reasons)
 
 

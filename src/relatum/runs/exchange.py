@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from relatum import backbones, config, registry
-from relatum.config.methods import METHODS
+from relatum.config.methods import METHODS, SimCLROptions
 from relatum.errors import InputError, unknown
 from relatum.runs import checkpoint, names
 from relatum.runs.folder import RunFolder
@@ -70,7 +72,13 @@ def _write_onnx(run: str | Path, path: Path, backbone: str | torch.nn.Module | N
 
 
 def import_weights(
-    file: str | Path, backbone: str, out: str | Path, *, data: str = "cifar10", method: str | None = None
+    file: str | Path,
+    backbone: str,
+    out: str | Path,
+    *,
+    data: str = "cifar10",
+    method: str | None = None,
+    aggregation: str | None = None,
 ) -> Path:
     """Create a run folder from weights that others trained, ready for `relatum evaluate`.
 
@@ -79,8 +87,8 @@ def import_weights(
         backbone: the architecture's name.
         out: the run folder to create.
         data: the dataset that it was trained on.
-        method: the method that it was trained with; by default relational if the file contains a relation head, else
-            supervised.
+        method: the method that it was trained with; by default what the heads in the file tell (`find_method`).
+        aggregation: of the relation head; by default `cat` for one that takes two representations, else `mean`.
     """
     folder = RunFolder(out)
     if folder.exists():
@@ -88,13 +96,17 @@ def import_weights(
     state, _ = read_backbone(file)
     module = backbones.build(backbone)
     load_state(module, state, file)
-    relation = {} if Path(file).suffix == names.WEIGHTS_ENDING else checkpoint.load(Path(file)).get("relation", {})
+    content = {} if Path(file).suffix == names.WEIGHTS_ENDING else checkpoint.load(Path(file))
+    relation = content.get("relation", {})
     if not all(isinstance(value, torch.Tensor) for value in relation.values()):
         raise InputError(f"the relation head in {file} contains more than tensors.")
-    method = method or ("relational" if relation else "supervised")
+    method = method or find_method(content)
     registry.find(METHODS, "method", method)
+    size = backbones.feature_size(module)
+    head = {"objective.aggregation": find_aggregation(relation, size, aggregation)} if relation else {}
     recipe = config.draft(
         flags={
+            **(head if method == "relational" else {}),
             "data.name": data,
             "backbone.name": backbone,
             "method": method,
@@ -103,7 +115,7 @@ def import_weights(
             "train.epochs": 0,
         }
     ).recipe({"version": __version__, "run.device": "cpu", "run.compile": "off"})
-    metadata = weights_metadata(recipe, backbones.feature_size(module))
+    metadata = weights_metadata(recipe, size)
     with folder.lock():
         try:
             save_run_weights(folder.path, module.state_dict(), relation, metadata)
@@ -113,3 +125,47 @@ def import_weights(
             folder.clear()
             raise
     return folder.path
+
+
+def find_method(content: Mapping[str, Any]) -> str:
+    """The method that trained an authors' checkpoint, by the heads that it holds beside the backbone.
+
+    A relation head: relational. Discriminators of a prior or of local features: Deep InfoMax. An MLP that ends in 64
+    outputs: SimCLR. A linear classifier of four outputs: RotationNet. Anything else: supervised.
+    """
+    if content.get("relation"):
+        return "relational"
+    if not isinstance(content.get("backbone"), Mapping):  # a plain state dict
+        return "supervised"
+    heads = {name: value for name, value in content.items() if name not in ("backbone", "optimizer")}
+    tensors = dict(_tensors(heads))
+    if any(word in name.lower() for name in tensors for word in ("prior", "local", "discriminator")):
+        return "deepinfomax"
+    matrices = [value for value in tensors.values() if value.ndim == 2]
+    outputs = [int(value.shape[0]) for value in matrices]
+    if len(matrices) >= 2 and outputs[-1] == SimCLROptions.projection:
+        return "simclr"
+    return "rotation" if outputs == [4] else "supervised"
+
+
+def _tensors(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    for name, value in tree.items():
+        if isinstance(value, torch.Tensor):
+            yield f"{prefix}{name}", value
+        elif isinstance(value, Mapping):
+            yield from _tensors(value, f"{prefix}{name}.")
+
+
+def find_aggregation(relation: Mapping[str, torch.Tensor], num_features: int, given: str | None) -> str:
+    """The aggregation of a relation head, checked against the width of its first layer.
+
+    Sum, mean and max have the same shapes, and a checkpoint does not say which it was: `mean` unless `given`.
+    """
+    width = relation["linear1.weight"].shape[1] if "linear1.weight" in relation else 0
+    if width not in (num_features, 2 * num_features):
+        fits = f"{num_features} or {2 * num_features}"
+        raise InputError(f"the relation head takes {width} numbers; {fits} would fit this backbone.")
+    fitting = ("cat",) if width == 2 * num_features else ("mean", "sum", "max")
+    if given is not None and given not in fitting:
+        raise InputError(f"--aggregation {given} does not fit: a head of {width} inputs is {' or '.join(fitting)}.")
+    return given or fitting[0]

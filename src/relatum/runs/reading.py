@@ -18,6 +18,7 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum import registry
 from relatum.errors import InputError, RelatumError
 from relatum.runs import artifacts, names
 from relatum.runs.folder import RunFolder
@@ -89,6 +90,14 @@ class RunRecord:
         """Whether the training images are known to have no classes."""
         classes = self.info.get("classes")
         return isinstance(classes, list) and not classes
+
+    @property
+    def linear_command(self) -> str:
+        """The command that evaluates the run on its training data, or an empty string if that needs labels it lacks."""
+        if str(self.setting("data.name", "")) in registry.DATASETS or not self.data_name:
+            return "relatum evaluate linear RUN --data DATA"
+        # A folder may have no test split; holding a part out of the probe works with and without one.
+        return "" if self.unlabelled else "relatum evaluate linear RUN --data DATA --split val --set val_fraction=0.2"
 
     def load_artifact(self, path: Path, *needed: str) -> artifacts.Arrays | None:
         """The arrays of an artifact, or None and a note if it is unreadable or lacks a needed array."""

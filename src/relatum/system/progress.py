@@ -20,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from relatum.errors import phrase
 from relatum.system.durations import duration
 from relatum.system.text import printable
 
@@ -39,11 +40,11 @@ class Display:
 
     def say(self, text: str) -> None:
         """One line."""
-        self.console.print(escape(printable(text)))
+        self.console.print(escape(printable(phrase(text))))
 
     def warn(self, text: str) -> None:
         """One line that wants to be seen."""
-        self.console.print(f"[yellow]note:[/yellow] {escape(printable(text))}")
+        self.console.print(f"[yellow]note:[/yellow] {escape(printable(phrase(text)))}")
 
     @contextmanager
     def training(self, total: int, done: int) -> Iterator[None]:

@@ -98,6 +98,8 @@ def resume(run: Path, draft: Draft, *, root: Path | None = None) -> Resolved:
         old, new = before.get(key), now.get(key)
         if old == new or key.startswith(_FREE_ON_RESUME):
             continue
+        if key == "data.name" and not {old, new} & registry.DATASETS.keys():
+            continue  # a folder that was moved or renamed: the fingerprint below decides
         if not key.startswith("run."):
             raise InputError(f"--resume cannot change {key} from {old!r} to {new!r}; start a new run.")
         warnings.append(f"{key} was {old} and is now {new}: the resumed run's bits will differ.")
@@ -106,11 +108,19 @@ def resume(run: Path, draft: Draft, *, root: Path | None = None) -> Resolved:
     if "backbone.name" not in draft.said:
         registry.backbone_from_file(recipe.backbone.name, run)
     check_recipe(recipe)
-    images, validation = hold_out(_load(recipe, root), recipe)
+    try:
+        images, validation = hold_out(_load(recipe, root), recipe)
+    except InputError as error:
+        if recipe.data.name in registry.DATASETS or Path(recipe.data.name).exists():
+            raise
+        raise InputError(
+            f"{error}\nIf the folder was moved, give its new place: relatum pretrain FOLDER --resume --out {run}"
+        ) from None
     if len(images) != recipe.data.images or not matches(images, recipe.data.fingerprint):
         raise InputError(
             f"the images of {recipe.data.name} are not those this run started with "
-            f"({recipe.data.images:,} then, {len(images):,} now, or other pixels or labels): start a new run."
+            f"({recipe.data.images:,} then, {len(images):,} now, or other pixels or labels), so it cannot be resumed.\n"
+            f"A new run can start from its weights: relatum pretrain {recipe.data.name} --init {run} --out NEW_RUN"
         )
     return Resolved(recipe, images, validation, visible_labels(images, recipe), warnings=tuple(warnings))
 

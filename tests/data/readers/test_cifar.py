@@ -90,7 +90,7 @@ def test_a_missing_batch_is_named(cifar10: Path) -> None:
 
 
 def test_no_such_split(cifar10: Path) -> None:
-    with pytest.raises(InputError, match=r"train, test.*--val-fraction"):
+    with pytest.raises(InputError, match=r"train, test.*val_fraction"):
         relatum.data.load("cifar10", "val", root=cifar10)
     with pytest.raises(InputError, match="it has train, test"):
         relatum.data.load("cifar10", "unlabeled", root=cifar10)

@@ -67,7 +67,7 @@ def test_a_broken_picture_is_listed(root: Path) -> None:
     train = relatum.data.load("tiny-imagenet", root=root)
     assert train.labels.tolist() == [0, 1, 1, 2, 2, 2]
     assert [s.path for s in train.skipped] == ["n01/images/n01_1.JPEG"]
-    with pytest.raises(InputError, match="--strict"):
+    with pytest.raises(InputError, match="strict=True"):
         relatum.data.load("tiny-imagenet", root=root, strict=True)
 
 

@@ -1,0 +1,33 @@
+"""Messages name flags on the command line and arguments in Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from relatum.errors import InputError, Interrupted, command_line, phrase
+
+
+@pytest.mark.parametrize(
+    ("flags", "arguments"),
+    [
+        ("Pretrain with --val-fraction 0.2, or not.", "Pretrain with val_fraction=0.2, or not."),
+        ("--resume continues it, --overwrite replaces it.", "resume=True continues it, overwrite=True replaces it."),
+        ("at least 2 views (--views).", "at least 2 views (views=...)."),
+        ("use --set views.policy=rotation-study.", "use views.policy=rotation-study."),
+        ("repeat the name (--backbone mine:net, or not)", "repeat the name (backbone='mine:net', or not)"),
+        ("--labels 0: it needs labels.", "labels=0: it needs labels."),
+        ("add --labels FRACTION.", "add labels=FRACTION."),
+        ("run relatum pretrain x --init run --out new", "run relatum pretrain x --init run --out new"),
+        ("a -- b, 3--4 and --", "a -- b, 3--4 and --"),
+    ],
+)
+def test_flags_become_arguments(flags: str, arguments: str) -> None:
+    assert str(InputError(flags)) == arguments
+    with command_line():
+        assert str(InputError(flags)) == flags
+    assert phrase(arguments) == arguments
+
+
+def test_an_interruption_speaks_the_same_language() -> None:
+    assert str(Interrupted(2, "stopped; --resume continues.")) == "stopped; resume=True continues."
+    assert Interrupted(15, "").exit_code == 143
