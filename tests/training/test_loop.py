@@ -192,7 +192,7 @@ def test_a_run_resumes_after_its_folder_moved(pictures: Path, tmp_path: Path) ->
     with pytest.raises(InputError, match="give its new place: relatum pretrain FOLDER --resume"):
         relatum.pretrain(out=run, resume=True)
     relatum.pretrain(tmp_path / "elsewhere", out=run, resume=True, **flags)
-    assert backbone_bytes(run)[-100_000:] == weights[-100_000:]  # the header names the folder, the weights are equal
+    assert backbone_bytes(run)[-90_000:] == weights[-90_000:]  # the header names the folder, the weights are equal
     assert run.recipe.data.name == str(tmp_path / "elsewhere")
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from relatum import config, evaluation
-from relatum.api.runs import StrPath, as_list, data_name, optional_path
+from relatum.api.runs import StrPath, architecture_of, as_list, data_name, note_unfinished, optional_path
 from relatum.evaluation import Result
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
-from relatum.system.progress import Display
 
 if TYPE_CHECKING:  # torch and numpy are imported when a backbone is loaded
     import numpy as np
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # torch and numpy are imported when a backbone is loaded
 
 def evaluate(
     protocol: str,
-    run: StrPath,
+    run: StrPath | nn.Module,
     *,
     data: StrPath,
     split: str = "test",
@@ -40,7 +40,8 @@ def evaluate(
 
     Args:
         protocol: `linear`, `knn`, `finetune`, `retrieval` or `tsne`.
-        run: run folder, or a ledger entry with weights, which is unpacked to a run folder under `runs` first.
+        run: run folder, or a ledger entry with weights, which is unpacked to a run folder under `runs` first; or a
+            module, whose result is returned and not saved.
         data: dataset name or folder of images.
         split: `test`, or `val` for the part of the training set that the run held out.
         epochs: number of training epochs of the linear probe or of finetuning.
@@ -52,33 +53,32 @@ def evaluate(
         root: data root folder.
         progress: show progress bars.
     """
+    options: dict[str, Any] = {
+        "data": data_name(data),
+        "split": split,
+        "epochs": epochs,
+        "seed": None if seed is None else config.seed(seed),
+        "tag": tag,
+        "settings": settings,
+        "root": optional_path(root),
+        "device": device,
+        "progress": progress,
+    }
+    if not isinstance(run, str | os.PathLike):
+        return evaluation.evaluate_module(protocol, run, **options)
     path = Path(run)
     if ledger.is_entry_file(path):
         path = ledger.unpack(path)
-    folder = RunFolder(path)
-    if folder.exists() and not folder.finished():
-        step = folder.read_record().get("steps", "an early step")
-        Display().warn(f"{folder.path} is not finished: its newest checkpoint (step {step}) is evaluated.")
-    return evaluation.evaluate(
-        protocol,
-        folder.path,
-        data=data_name(data),
-        split=split,
-        epochs=epochs,
-        seed=None if seed is None else config.seed(seed),
-        tag=tag,
-        backbone=backbone,
-        settings=settings,
-        root=optional_path(root),
-        device=device,
-        progress=progress,
-    )
+    note_unfinished(path, "evaluated")
+    return evaluation.evaluate(protocol, path, backbone=architecture_of(run, backbone), **options)
 
 
+@overload
 def embed(
     backbone: StrPath | nn.Module,
-    data: StrPath,
+    data: Any,
     *,
+    return_files: Literal[False] = False,
     out: StrPath | None = None,
     architecture: str | nn.Module | None = None,
     split: str = "train",
@@ -86,12 +86,46 @@ def embed(
     root: StrPath | None = None,
     batch_size: int = 512,
     progress: bool = True,
-) -> NDArray[np.float32]:
+) -> NDArray[np.float32]: ...
+
+
+@overload
+def embed(
+    backbone: StrPath | nn.Module,
+    data: Any,
+    *,
+    return_files: Literal[True],
+    out: StrPath | None = None,
+    architecture: str | nn.Module | None = None,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    batch_size: int = 512,
+    progress: bool = True,
+) -> tuple[NDArray[np.float32], list[str]]: ...
+
+
+def embed(
+    backbone: StrPath | nn.Module,
+    data: Any,
+    *,
+    return_files: bool = False,
+    out: StrPath | None = None,
+    architecture: str | nn.Module | None = None,
+    split: str = "train",
+    device: str = "auto",
+    root: StrPath | None = None,
+    batch_size: int = 512,
+    progress: bool = True,
+) -> NDArray[np.float32] | tuple[NDArray[np.float32], list[str]]:
     """Compute the (N, d) float32 representations of all images of `data`.
 
     Args:
         backbone: run folder, weights file, or module (`relatum.load_backbone`).
-        data: dataset name or folder of images.
+        data: dataset name, folder of images, or image file; or images in memory: one of them or a list of paths,
+            Pillow images, arrays (H, W, 3) or tensors (3, H, W), uint8 or floats in [0, 1].
+        return_files: return the file name of each row as well (its number where images are not files). Files that
+            cannot be read have no row.
         out: file to write as well: `.npz`, or `.parquet` (needs pyarrow).
         architecture: of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
@@ -100,23 +134,27 @@ def embed(
         batch_size: images per forward pass.
         progress: show a progress bar.
     """
-    return evaluation.embed(
+    note_unfinished(backbone, "used", show=progress)
+    z, images = evaluation.embed_images(
         backbone,
         data,
         out=out,
-        architecture=architecture,
+        architecture=architecture_of(backbone, architecture),
         split=split,
         device=device,
         root=root,
         batch_size=batch_size,
         progress=progress,
     )
+    if not return_files:
+        return z
+    return z, [str(n) for n in range(len(z))] if images.files is None else [str(file) for file in images.files]
 
 
 def search(
-    run: StrPath,
-    gallery: StrPath,
-    queries: Sequence[StrPath] | StrPath,
+    run: StrPath | nn.Module,
+    gallery: Any,
+    queries: StrPath | Sequence[StrPath],
     *,
     top: int = 10,
     out: StrPath | None = None,
@@ -129,9 +167,9 @@ def search(
     """Find the images of a gallery that are nearest to each query image.
 
     Args:
-        run: run folder or weights file.
-        gallery: folder of images or dataset name.
-        queries: image files, or one.
+        run: run folder, weights file, or module.
+        gallery: folder of images or dataset name; or images in memory, as in `embed`.
+        queries: an image file, or several.
         top: number of images to return per query.
         out: PNG file for a contact sheet.
         backbone: architecture of a run with a custom backbone: `module:function` or a module.
@@ -140,13 +178,14 @@ def search(
         root: data root folder.
         progress: show a progress bar.
     """
+    note_unfinished(run, "searched with", show=progress)
     return evaluation.search(
         run,
         gallery,
         as_list(queries),
         top=top,
         out=out,
-        backbone=backbone,
+        backbone=architecture_of(run, backbone),
         split=split,
         device=device,
         root=root,

@@ -128,7 +128,7 @@ def pretrain(
         _pretrain(
             draft, folder, display, overwrite=overwrite, custom_backbone=custom_backbone, root=optional_path(root)
         )
-    return Run(folder.path)
+    return Run(folder.path, custom_backbone)
 
 
 def _pretrain(

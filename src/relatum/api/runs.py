@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relatum import config, registry
-from relatum.runs.folder import read_recipe
+from relatum.runs.folder import RunFolder, read_recipe
+from relatum.runs.metrics import MetricsTable, read_metrics
+from relatum.system.progress import Display
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,6 +25,8 @@ class Run:
     """A run folder; it can be passed wherever a path to a run is accepted."""
 
     path: Path
+    architecture: nn.Module | None = field(default=None, repr=False, compare=False)
+    """The custom backbone that the run was trained with, where this process trained it."""
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -39,7 +44,28 @@ class Run:
         """
         from relatum.runs.weights import load_backbone
 
-        return load_backbone(self.path, backbone=backbone)
+        return load_backbone(self.path, backbone=architecture_of(self, backbone))
+
+    @property
+    def metrics(self) -> MetricsTable:
+        """The training metrics: a list of one dict per logged step, with `column`, `to_numpy` and `to_pandas`."""
+        return MetricsTable(read_metrics(RunFolder(self.path).metrics))
+
+
+def architecture_of(run: Any, given: str | nn.Module | None) -> str | nn.Module | None:
+    """The architecture to load a run's weights into: what the user gave, or a copy of what the run was trained with."""
+    known = run.architecture if isinstance(run, Run) and given is None else None
+    return given if known is None else deepcopy(known)
+
+
+def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
+    """Say that the newest checkpoint is used, where a run is not finished."""
+    if not isinstance(run, str | os.PathLike):
+        return
+    folder = RunFolder(run)
+    if show and folder.exists() and not folder.finished():
+        step = folder.read_record().get("steps", "an early step")
+        Display().warn(f"{folder.path} is not finished: its newest checkpoint (step {step}) is {verb}.")
 
 
 def data_name(data: StrPath) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relatum.data.imageset import ImageSet, Skipped
+    from relatum.data.inputs import is_image_file, is_path, read_images
     from relatum.data.loading import info, load, may_have_labels
     from relatum.data.paths import cache_dir, data_root
     from relatum.data.subsets import labelled_subset, limit, split_validation
@@ -20,10 +21,13 @@ _MODULES = {
     "cache_dir": "paths",
     "data_root": "paths",
     "info": "loading",
+    "is_image_file": "inputs",
+    "is_path": "inputs",
     "labelled_subset": "subsets",
     "limit": "subsets",
     "load": "loading",
     "may_have_labels": "loading",
+    "read_images": "inputs",
     "split_validation": "subsets",
 }
 
@@ -33,10 +37,13 @@ __all__ = [
     "cache_dir",
     "data_root",
     "info",
+    "is_image_file",
+    "is_path",
     "labelled_subset",
     "limit",
     "load",
     "may_have_labels",
+    "read_images",
     "split_validation",
 ]
 

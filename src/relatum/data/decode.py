@@ -57,6 +57,11 @@ def decode(source: Source, side: int) -> NDArray[np.uint8]:
         return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
 
 
+def to_square(image: Image.Image, side: int) -> NDArray[np.uint8]:
+    """An image in memory as (side, side, 3) uint8, by the same steps as a file."""
+    return np.asarray(_rgb(_upright(_square(_plain(image), side), image)), dtype=np.uint8)
+
+
 def _check(source: Source) -> None:
     if isinstance(source, Path):
         status = source.stat()

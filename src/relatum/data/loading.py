@@ -72,9 +72,9 @@ def may_have_labels(data: str | Path) -> bool:
 
     Only file names are looked at, so the answer comes before an image is decoded.
     """
-    if _dataset(data) is not None:
+    if _dataset(data) is not None or not Path(data).is_dir():
         return True
-    return any(folder.class_names(part.files) for part in folder.splits(folder.scan(_folder(data))).values())
+    return any(folder.class_names(part.files) for part in folder.splits(folder.scan(Path(data))).values())
 
 
 def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:

@@ -6,7 +6,9 @@ is plain and names its code as `module:attribute`; nothing heavy is imported unt
 
 from __future__ import annotations
 
+import copy
 import importlib
+import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import fields
@@ -27,12 +29,22 @@ if TYPE_CHECKING:
     from torch import nn
 
     from relatum.evaluation.classifier import save_classifier
-    from relatum.evaluation.embedding import embed
+    from relatum.evaluation.embedding import embed, embed_images
     from relatum.evaluation.searching import search
 
-__all__ = ["PROTOCOLS", "Protocol", "Result", "embed", "evaluate", "save_classifier", "search"]
+__all__ = [
+    "PROTOCOLS",
+    "Protocol",
+    "Result",
+    "embed",
+    "embed_images",
+    "evaluate",
+    "evaluate_module",
+    "save_classifier",
+    "search",
+]
 
-_LAZY = {"embed": "embedding", "save_classifier": "classifier", "search": "searching"}
+_LAZY = {"embed": "embedding", "embed_images": "embedding", "save_classifier": "classifier", "search": "searching"}
 
 
 def __getattr__(name: str) -> Any:
@@ -127,6 +139,31 @@ def evaluate(
     )
     _warn_of_overwriting(run, result, show=progress)
     result.save(run)
+    return result
+
+
+def evaluate_module(protocol: str, module: nn.Module, **options: Any) -> Result:
+    """Evaluate a module that belongs to no run; the result is returned and not saved.
+
+    Args:
+        protocol: as for `evaluate`.
+        module: maps (N, 3, H, W) to (N, d). Its `info` (`relatum.load_backbone`) gives side and normalisation;
+            without it they are those of the dataset or folder.
+        options: the other arguments of `evaluate`.
+    """
+    from relatum.config import Recipe
+    from relatum.runs.weights import save_weights
+
+    info: dict[str, Any] = getattr(module, "info", {})
+    values = {f"data.{name}": info[name] for name in ("side", "mean", "std") if info.get(name)}
+    values |= {"method": info.get("method", "module"), "preset": info.get("preset", "paper"), "train.epochs": 0}
+    values |= {"data.name": info.get("dataset", "unknown"), "backbone.name": f"object:{type(module).__name__}"}
+    with tempfile.TemporaryDirectory(prefix="relatum-") as place:
+        folder = RunFolder(place)
+        folder.write_recipe(Recipe.from_values(values, made=True))
+        save_weights(folder.backbone, module.state_dict(), {"backbone": values["backbone.name"]})
+        result = evaluate(protocol, folder.path, backbone=copy.deepcopy(module), **options)
+    result.path = None
     return result
 
 

@@ -22,9 +22,14 @@ from relatum.system.files import write_atomically
 Source = str | os.PathLike[str]
 
 
-def embed(
+def embed(backbone: Source | nn.Module, data: Any, **options: Any) -> Features:
+    """As `embed_images`, without the images."""
+    return embed_images(backbone, data, **options)[0]
+
+
+def embed_images(
     backbone: Source | nn.Module,
-    data: Source | ImageSet,
+    data: Any,
     *,
     out: Source | None = None,
     architecture: str | nn.Module | None = None,
@@ -33,15 +38,16 @@ def embed(
     device: str = "auto",
     batch_size: int = 512,
     progress: bool = True,
-) -> Features:
-    """The (N, d) float32 representations of all images of `data`.
+) -> tuple[Features, ImageSet]:
+    """The (N, d) float32 representations of all images of `data`, and the images.
 
     A dataset is normalised with its own statistics, as in domain transfer; a folder with the backbone's, so that one
     image has one representation whichever folder it lies in.
 
     Args:
         backbone: a run folder, a weights file, or a module (`relatum.load_backbone`).
-        data: a dataset's name, a folder of images, or images already loaded.
+        data: a dataset's name, a folder of images or an image file; paths, Pillow images, arrays or tensors; or an
+            `ImageSet`.
         out: a file to write: `.npz` (features, labels, files, names) or `.parquet` (one row per image; needs pyarrow).
         architecture: of a run with a custom backbone: `module:function` or a module.
         split: of a dataset.
@@ -56,22 +62,25 @@ def embed(
     else:
         module = load_backbone(Path(backbone), backbone=architecture).to(find_device(device))
     images = data if isinstance(data, ImageSet) else load_for(module, data, split=split, root=root)
-    if isinstance(backbone, nn.Module) or not Path(backbone).is_dir():
+    in_memory = not isinstance(data, ImageSet) and (not sources.is_path(data) or sources.is_image_file(data))
+    if isinstance(backbone, nn.Module) or in_memory or not Path(backbone).is_dir():
         z = extract(module, images, batch_size=batch_size, progress=progress)
     else:
         z = cached(module, images, RunFolder(backbone).features, batch_size=batch_size, progress=progress)
     if target is not None:
         write(target, z, images)
-    return z
+    return z, images
 
 
-def load_for(backbone: nn.Module, data: Source, *, split: str = "train", root: Source | None = None) -> ImageSet:
+def load_for(backbone: nn.Module, data: Any, *, split: str = "train", root: Source | None = None) -> ImageSet:
     """Images as a backbone wants them: a folder at the side and with the normalisation that it was trained with."""
     place = None if root is None else Path(root)
-    if str(data) in registry.DATASETS:
-        return sources.load(str(data), split, root=place)
+    if isinstance(data, str) and data in registry.DATASETS:
+        return sources.load(data, split, root=place)
     info: dict[str, Any] = getattr(backbone, "info", {})  # missing for a module of the user
     known = {name: info[name] for name in ("side", "mean", "std") if info.get(name)}
+    if not sources.is_path(data) or sources.is_image_file(data):
+        return sources.read_images(data, **known)
     return sources.load(os.fspath(data), split, root=place, **known)
 
 

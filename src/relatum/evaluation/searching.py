@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -34,9 +35,9 @@ class Hit:
 
 
 def search(
-    run: Source,
-    gallery: Source,
-    queries: Sequence[Source],
+    run: Source | nn.Module,
+    gallery: Any,
+    queries: Source | Sequence[Source],
     *,
     top: int = 10,
     out: Source | None = None,
@@ -49,9 +50,9 @@ def search(
     """The `top` images of a gallery nearest to each query, by Euclidean distance; equal ones in the gallery's order.
 
     Args:
-        run: a run folder or a weights file.
-        gallery: a folder of images, or a dataset's name.
-        queries: image files.
+        run: a run folder, a weights file, or a module.
+        gallery: a folder of images or a dataset's name; or images, as `embed` takes them.
+        queries: an image file, or several.
         top: how many to find for each; fewer where the gallery is smaller.
         out: a PNG to draw: each query with its nearest images.
         backbone: the architecture of a run with a custom backbone: `module:function` or a module.
@@ -60,11 +61,16 @@ def search(
         root: the folder that holds the datasets.
         progress: show a bar when it takes long.
     """
+    if isinstance(queries, str | os.PathLike):
+        queries = [queries]
     if not queries:
         raise InputError("there is nothing to search for: name at least one image file.")
     if top < 1:
         raise InputError(f"top = {top} is out of range: it must be at least 1.")
-    module = load_backbone(Path(run), backbone=backbone).to(find_device(device))
+    if isinstance(run, nn.Module):
+        module = run
+    else:
+        module = load_backbone(Path(run), backbone=backbone).to(find_device(device))
     images = load_for(module, gallery, split=split, root=root)
     asked = read_queries(queries, images)
     names = asked.files or []

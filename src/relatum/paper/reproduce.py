@@ -132,7 +132,7 @@ def _check_folders(out: Path, ledgers: Sequence[Path]) -> None:
 
 def _ledger_note(ledgers: Sequence[Path]) -> str:
     """A note where no ledger entry can count as done: `results` is found only from relatum's source folder."""
-    if any(folder.is_dir() and any(folder.rglob("*.json")) for folder in ledgers):
+    if not ledgers or any(folder.is_dir() and any(folder.rglob("*.json")) for folder in ledgers):
         return ""
     listed = ", ".join(map(str, ledgers))
     return (

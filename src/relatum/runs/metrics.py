@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from relatum.errors import InputError
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum.errors import InputError, unknown
 from relatum.runs import names
 from relatum.system.files import write_text
 
@@ -59,6 +62,36 @@ def _board(path: Path, step: int) -> Any:
     except ImportError:
         raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.") from None
     return SummaryWriter(path, purge_step=step + 1)
+
+
+class MetricsTable(list[dict[str, Any]]):
+    """The rows of a metrics file as a table: a list of dicts that pandas and NumPy can be made from."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of all columns, in the order in which they first occur."""
+        return list(dict.fromkeys(name for row in self for name in row))
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """The values of a column; NaN in rows without it."""
+        if name not in self.columns:
+            raise unknown("column", name, self.columns)
+        return np.array([row.get(name, np.nan) for row in self], np.float64)
+
+    def to_numpy(self) -> NDArray[np.void]:
+        """A structured array with one field per column, float64; NaN where a row has no value."""
+        table = np.empty(len(self), [(name, np.float64) for name in self.columns])
+        for name in self.columns:
+            table[name] = self.column(name)
+        return table
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`; needs pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("to_pandas needs pandas: pip install pandas. `to_numpy` does without.") from None
+        return pandas.DataFrame(list(self), columns=self.columns)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,142 @@
+"""Images that Python code hands over: paths, Pillow images, arrays and tensors become an `ImageSet`. No torch here.
+
+Arrays have the channels last, (H, W, 3) or (N, H, W, 3): uint8, or floats in [0, 1]. Tensors have them first, as in
+torch: (3, H, W) or (N, 3, H, W). Grey images, (H, W), are accepted one by one. Every image is cut to its central
+square and resized like a file, so that a file and its pixels have the same representation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from relatum.data.dataset import RGB
+from relatum.data.decode import decode, reason, to_square
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+
+_SIDE, _MEAN, _STD = 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)  # for a network that does not say what it was trained on
+
+
+def is_path(data: Any) -> bool:
+    """Whether `data` is a name or a path rather than images."""
+    return isinstance(data, str | os.PathLike)
+
+
+def is_image_file(data: Any) -> bool:
+    """Whether `data` is the path of one file that is no tar archive."""
+    return is_path(data) and Path(data).is_file() and Path(data).suffix != ".tar"
+
+
+def read_images(
+    data: Any, *, side: int | None = None, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+) -> ImageSet:
+    """Images from one path, Pillow image, array or tensor, or from a sequence of them.
+
+    Args:
+        data: the images; see the module.
+        side: resize to this many pixels; by default the side of images that are all square and of one size, or 32.
+        mean: mean per channel, for the normalisation.
+        std: standard deviation per channel.
+
+    Raises:
+        InputError: an image cannot be read; nothing is skipped, so that row n belongs to image n.
+    """
+    items = _items(data)
+    if not items:
+        raise InputError("there are no images: the list is empty.")
+    side = side or _common_side(items) or _SIDE
+    images = np.empty((len(items), side, side, 3), np.uint8)
+    for number, item in enumerate(items):
+        images[number] = _pixels(item, side, number)
+    files = [os.fspath(item) for item in items] if all(map(is_path, items)) else None
+    return ImageSet(
+        name="images",
+        split="train",
+        images=images,
+        labels=None,
+        classes=(),
+        mean=_rgb(mean or _MEAN),
+        std=_rgb(std or _STD),
+        pad=side // 8,
+        files=files,
+    )
+
+
+def _items(data: Any) -> list[Any]:
+    """The images one by one."""
+    if is_path(data) or isinstance(data, Image.Image):
+        return [data]
+    shape = getattr(data, "shape", None)
+    if shape is not None and not isinstance(data, np.ndarray):  # a tensor, channels first
+        data = _numpy(data)
+    if isinstance(data, np.ndarray) and data.dtype != object:
+        if data.ndim not in (2, 3, 4):
+            raise InputError(f"an array of images has shape (N, H, W, 3), not {data.shape}.")
+        return list(data) if data.ndim == 4 else [data]
+    if not isinstance(data, Iterable):
+        raise InputError(f"images are paths, Pillow images, arrays or tensors, not {type(data).__name__}.")
+    return list(data)
+
+
+def _numpy(tensor: Any) -> NDArray[Any]:
+    """A tensor (3, H, W) or (N, 3, H, W) as an array with the channels last."""
+    array = np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
+    if array.ndim < 3:
+        return array
+    if array.shape[-3] not in (1, 3):
+        raise InputError(f"a tensor of images has shape (N, 3, H, W), not {tuple(array.shape)}.")
+    return np.moveaxis(array, -3, -1)
+
+
+def _common_side(items: list[Any]) -> int | None:
+    """The side of images in memory that are all square and equal; files are not opened."""
+    shapes = {tuple(getattr(item, "shape", ())) for item in items if isinstance(item, np.ndarray)}
+    if len(shapes) != 1 or not all(isinstance(item, np.ndarray) for item in items):
+        return None
+    height, width = next(iter(shapes))[:2]
+    return int(height) if height == width and height >= 8 else None
+
+
+def _pixels(item: Any, side: int, number: int) -> NDArray[np.uint8]:
+    try:
+        if is_path(item):
+            if not Path(item).exists():
+                raise OSError("there is no such file")
+            return decode(Path(item), side)
+        if isinstance(item, Image.Image):
+            return to_square(item, side)
+        return to_square(Image.fromarray(_bytes(item if isinstance(item, np.ndarray) else _numpy(item))), side)
+    except InputError:
+        raise
+    except Exception as error:  # whatever Pillow or NumPy raise on something that is no image
+        label = os.fspath(item) if is_path(item) else f"image {number}"
+        raise InputError(f"{label} cannot be read: {reason(error)}.") from None
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Pixels as uint8; floats are colours in [0, 1]."""
+    if array.ndim == 3 and array.shape[2] == 1:
+        array = array[..., 0]
+    if array.ndim != 2 and (array.ndim != 3 or array.shape[2] != 3):
+        raise InputError(f"an image has shape (H, W, 3) or (H, W), not {array.shape}.")
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
+            raise InputError("an image of floats has colours in [0, 1]; give uint8 for 0 to 255.")
+        return np.rint(array * 255).astype(np.uint8)
+    if array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255:
+        return array.astype(np.uint8)
+    raise InputError(f"pixels are uint8, or floats in [0, 1], not {array.dtype}.")
+
+
+def _rgb(values: Sequence[float]) -> RGB:
+    red, green, blue = (float(value) for value in values)
+    return red, green, blue
