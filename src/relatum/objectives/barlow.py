@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from relatum.config.modern_options import BarlowOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 _EPS = 1e-5  # of the batch-norm without scale and shift that standardises the projections
 
@@ -50,7 +50,7 @@ class BarlowTwins(Objective):
         self.redundancy = options.redundancy
         self.head = mlp_head(num_features, options.hidden, options.projection, options.layers)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the mean of the diagonal of the cross-correlation."""
         batch = self.as_batch(batch)
         self.require_images(batch)

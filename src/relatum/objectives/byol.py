@@ -12,7 +12,7 @@ from relatum.config.modern_options import BYOLOptions
 from relatum.config.settings import check
 from relatum.objectives.agreement import mean_cosine
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 from relatum.objectives.momentum import cosine_momentum, follow, frozen_copy
 
 
@@ -53,7 +53,7 @@ class BYOL(Objective):
         """The backbone and its moving average."""
         return [self.backbone, self.target_backbone]
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the mean cosine between predictions and targets."""
         batch = self.as_batch(batch)
         self.require_images(batch)

@@ -13,7 +13,7 @@ from relatum.config.modern_options import DINOOptions
 from relatum.config.settings import check
 from relatum.objectives.agreement import mean_cross_entropy
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 from relatum.objectives.momentum import cosine_momentum, follow, frozen_copy
 from relatum.objectives.prototypes import Prototypes
 
@@ -85,7 +85,7 @@ class DINO(Objective):
         """The student's backbone and the teacher's."""
         return [self.backbone, self.target_backbone]
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the entropy of the teacher's outputs: 0 or log C in the long run means collapse."""
         batch = self.as_batch(batch)
         self.require_images(batch)

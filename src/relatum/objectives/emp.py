@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from relatum.config.modern_options import EMPOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 
 class EMPSSL(Objective):
@@ -48,7 +48,7 @@ class EMPSSL(Objective):
         self.similarity, self.epsilon = options.similarity, options.epsilon
         self.head = mlp_head(num_features, options.hidden, options.projection)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and its two terms."""
         batch = self.as_batch(batch)
         self.require_images(batch)

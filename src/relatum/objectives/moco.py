@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from relatum.config.modern_options import MoCoOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 from relatum.objectives.momentum import follow, frozen_copy
 
 
@@ -65,7 +65,7 @@ class MoCo(Objective):
         """The backbone and its moving average."""
         return [self.backbone, self.target_backbone]
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and how often the right key is nearer than every key in the queue."""
         batch = self.as_batch(batch)
         self.require_images(batch)

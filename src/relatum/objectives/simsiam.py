@@ -11,7 +11,7 @@ from relatum.config.modern_options import SimSiamOptions
 from relatum.config.settings import check
 from relatum.objectives.agreement import mean_cosine
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 
 class SimSiam(Objective):
@@ -46,7 +46,7 @@ class SimSiam(Objective):
         self.head.append(nn.BatchNorm1d(options.projection, affine=False))
         self.predictor = mlp_head(options.projection, options.predictor, options.projection)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the mean cosine between predictions and projections."""
         batch = self.as_batch(batch)
         self.require_images(batch)

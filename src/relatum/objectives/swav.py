@@ -14,7 +14,7 @@ from relatum.config.modern_options import SwAVOptions
 from relatum.config.settings import check
 from relatum.objectives.agreement import mean_cross_entropy
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 from relatum.objectives.prototypes import Prototypes
 
 
@@ -70,7 +70,7 @@ class SwAV(Objective):
         self.head = mlp_head(num_features, options.hidden, options.projection)
         self.prototypes = Prototypes(options.projection, options.prototypes)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and how often the nearest prototype of the second view is the likeliest of the first one's code."""
         batch = self.as_batch(batch)
         self.require_images(batch)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from relatum.config.modern_options import VICRegOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
-from relatum.objectives.batch import Batch
+from relatum.objectives.batch import ViewsLike
 
 _EPS = 1e-4  # added to variances before the square root
 
@@ -64,7 +64,7 @@ class VICReg(Objective):
         self.weights = (options.invariance, options.variance, options.covariance)
         self.head = mlp_head(num_features, options.hidden, options.projection, options.layers)
 
-    def forward(self, batch: Batch | Tensor) -> tuple[Tensor, Metrics]:
+    def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and its three terms without their weights."""
         batch = self.as_batch(batch)
         self.require_images(batch)
