@@ -67,7 +67,12 @@ __all__ = [
 ]
 
 
+_PACKAGES = ("data", "views")  # usable after `import relatum` alone
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return importlib.import_module(f"relatum.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'relatum' has no attribute {name!r}")
     return getattr(importlib.import_module(_MODULES.get(name, "relatum.api")), name)

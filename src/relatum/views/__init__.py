@@ -18,11 +18,12 @@ from relatum.kernels import numba_available
 from relatum.registry import KERNELS
 from relatum.views.params import ViewParams, sample
 from relatum.views.policies import POLICIES, Policy
+from relatum.views.transform import Views
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BACKENDS", "POLICIES", "Policy", "ViewParams", "backend_for", "make_views", "sample"]
+__all__ = ["BACKENDS", "POLICIES", "Policy", "ViewParams", "Views", "backend_for", "make_views", "sample"]
 
 BACKENDS = KERNELS
 

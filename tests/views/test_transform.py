@@ -1,0 +1,108 @@
+"""`Views` in a training loop of one's own: one image, a DataLoader, and a whole mini-batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+import relatum
+from relatum import views
+from relatum.errors import InputError
+from relatum.views import Views
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (5, 20, 24, 3), dtype=np.uint8)
+
+
+class Pictures(Dataset[tuple[list[torch.Tensor], int]]):
+    def __init__(self, transform: Views) -> None:
+        self.transform = transform
+
+    def __len__(self) -> int:
+        return len(PIXELS)
+
+    def __getitem__(self, index: int) -> tuple[list[torch.Tensor], int]:
+        return self.transform(Image.fromarray(PIXELS[index])), index
+
+
+def test_an_image_becomes_k_views() -> None:
+    transform = Views(number=3, side=16)
+    made = transform(Image.fromarray(PIXELS[0]))
+    assert [view.shape for view in made] == [(3, 16, 16)] * 3
+    assert made[0].dtype == torch.float32
+    assert not torch.equal(made[0], made[1])
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_data_loader_gives_what_an_objective_takes(workers: int) -> None:
+    torch.manual_seed(0)
+    loader = DataLoader(Pictures(Views(number=2, side=16, backend="torch")), batch_size=5, num_workers=workers)
+    batch, _ = next(iter(loader))
+    assert [view.shape for view in batch] == [(5, 3, 16, 16)] * 2
+    objective = relatum.RelationalReasoning(torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(1)), 784)
+    loss, _ = objective(batch)
+    stacked, _ = objective(torch.stack(batch))
+    assert torch.equal(loss, stacked)
+    again, _ = next(iter(loader))
+    assert not torch.equal(batch[0], again[0])  # another epoch, other views
+
+
+def test_draws_follow_torchs_generator() -> None:
+    transform = Views(number=2, side=16)
+    first, second = (torch.stack(transform(PIXELS[0])) for _ in range(2))
+    torch.manual_seed(3)
+    third = torch.stack(transform(PIXELS[0]))
+    torch.manual_seed(3)
+    assert torch.equal(torch.stack(transform(PIXELS[0])), third)
+    assert not torch.equal(first, second)
+
+
+def test_a_mini_batch_is_made_as_in_training() -> None:
+    transform = Views("relational", number=4, side=12, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), seed=7)
+    made = transform.batch(PIXELS, indices=[9, 8, 7, 6, 5], epoch=2)
+    params = views.sample(
+        views.POLICIES["relational"],
+        seed=7, epoch=2, indices=np.array([9, 8, 7, 6, 5]), views=4, height=20, width=24, pad=2, side=12,
+    )  # fmt: skip
+    expected = views.make_views(
+        PIXELS, np.tile(np.arange(5), 4), params, side=12, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4)
+    )
+    assert torch.equal(made, expected.reshape(4, 5, 3, 12, 12))
+    part = transform.batch(PIXELS[2:3], indices=[7], epoch=2)
+    assert torch.equal(part[:, 0], made[:, 2])  # whatever the mini-batch around it
+    assert torch.allclose(transform.batch(torch.from_numpy(PIXELS), indices=[9, 8, 7, 6, 5], epoch=2), made, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("image", "message"),
+    [
+        (PIXELS.astype(np.float32), r"uint8 pixels of shape \(M, H, W, 3\)"),
+        (PIXELS[0], "24 × 20 pixels is not square"),
+        ("photo.jpg", "not from a str"),
+    ],
+)
+def test_bad_input_is_explained(image: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Views(number=2)(image)
+    with pytest.raises(InputError, match="did you mean 'relational'"):
+        Views("relationl")
+
+
+def test_the_own_loop_of_the_readme_runs(tmp_path: Path) -> None:
+    """The block in README.md under "your own backbone", on a folder of two classes."""
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    block = next(part.split("```")[0] for part in text.split("```python\n") if "relatum.views.Views" in part)
+    assert len(block.strip().splitlines()) <= 12
+    for number, pixels in enumerate(PIXELS):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{number}.png")
+    import contextlib
+
+    with contextlib.chdir(tmp_path):
+        scope: dict[str, object] = {}
+        exec(compile(block, "README.md", "exec"), scope)
+    assert torch.isfinite(scope["loss"])
