@@ -63,8 +63,9 @@ def clean_features() -> torch.Tensor:
 
 
 def gradients(loss: torch.Tensor, module: nn.Module) -> list[torch.Tensor]:
-    found = torch.autograd.grad(loss, list(module.parameters()), retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(module.parameters(), found, strict=True)]
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
 
 
 def agree(module: nn.Module, loss: torch.Tensor, oracle: torch.Tensor) -> None:
@@ -75,3 +76,37 @@ def agree(module: nn.Module, loss: torch.Tensor, oracle: torch.Tensor) -> None:
     assert any(bool(want.abs().max() > 1e-6) for _, want in pairs)
     for got, want in pairs:
         assert float((got - want).abs().max()) < 1e-9
+
+
+EDGES = ["random", "two images", "constant", "one class"]
+
+
+def projections(kind: str, views: int = 3, size: int = 5, seed: int = 0) -> torch.Tensor:
+    """(K, M, P) projections that need a gradient: noise, a batch of two, all rows equal, or one axis for all."""
+    generator = torch.Generator().manual_seed(seed)
+    z = torch.randn(views, 2 if kind == "two images" else 6, size, generator=generator, dtype=torch.float64)
+    if kind == "constant":
+        z = z[:1, :1].expand_as(z).clone()
+    if kind == "one class":  # every projection points along the first axis, with another length
+        z = z[:, :, :1].abs() * torch.eye(size, dtype=torch.float64)[0]
+    return z.requires_grad_()
+
+
+def same(value: torch.Tensor, oracle: torch.Tensor, *inputs: torch.Tensor) -> None:
+    """Two values are the same to 1e-9, and so are their gradients; relative to the value where it is above 1."""
+    assert value.dtype == torch.float64
+    assert abs(value.item() - oracle.item()) < 1e-9 * max(1.0, abs(oracle.item()))
+    for got, want in zip(
+        torch.autograd.grad(value, inputs, retain_graph=True),
+        torch.autograd.grad(oracle, inputs, retain_graph=True),
+        strict=True,
+    ):
+        assert float((got - want).abs().max()) < 1e-9 * max(1.0, float(want.abs().max()))
+
+
+def unsettle(module: nn.Module, seed: int = 3) -> None:
+    """Random changes of all weights: a target network that differs from the network it follows."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.add_(0.1 * torch.randn(p.shape, generator=generator, dtype=torch.float64).to(p.dtype))

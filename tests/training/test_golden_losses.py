@@ -29,6 +29,14 @@ CONDITIONS: dict[str, dict[str, object]] = {
     "deepcluster": {"method": "deepcluster"},
     "deepinfomax": {"method": "deepinfomax"},
     "supervised": {"method": "supervised"},
+    "byol": {"method": "byol"},
+    "simsiam": {"method": "simsiam"},
+    "barlow": {"method": "barlow"},
+    "vicreg": {"method": "vicreg", "views": 4},
+    "moco": {"method": "moco", "set": {"objective.queue": 64}},
+    "dino": {"method": "dino", "set": {"views.small_number": 2}},
+    "swav": {"method": "swav"},
+    "emp": {"method": "emp", "views": 6},
 }
 
 
