@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/$(if $(filter Windows_NT,$(OS)),Scripts,bin)
 STAMP := $(VENV)/.installed
 
-.PHONY: install demo test test-slow lint types imports bench docs results browser clean
+.PHONY: install demo test test-slow lint types imports bench docs results browser audit clean
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -44,10 +44,16 @@ bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 
 docs: $(STAMP)
+	$(BIN)/python docs/errors.py
 	$(BIN)/python docs/build.py
 
 results: $(STAMP)
 	$(BIN)/python results/build.py
+
+# Known vulnerabilities (needs the network; says so where there is none) and licences of the installed packages.
+audit: $(STAMP)
+	@$(BIN)/pip install --quiet pip-audit 2>/dev/null || true
+	$(BIN)/python tools/audit.py
 
 clean:
 	rm -rf $(VENV) demo build dist

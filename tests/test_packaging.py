@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import re
 import sys
 import tomllib
@@ -77,3 +78,19 @@ def test_every_data_file_of_the_source_is_installed() -> None:
     listed = {path for pattern in patterns for path in SOURCE.glob(pattern)}
     present = {p for p in SOURCE.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc", ".nbi", ".nbc")}
     assert listed == present
+
+
+def test_every_pinned_version_has_hashes() -> None:
+    pinned = re.findall(r"(?m)^([\w.-]+==\S+)$", (ROOT / "constraints.txt").read_text("utf-8"))
+    text = (ROOT / "constraints-hashes.txt").read_text("utf-8")
+    entries = re.findall(r"(?m)^([\w.-]+==\S+)((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", text)
+    assert [name for name, _ in entries] == pinned, "run tools/hashes.py"
+
+
+def test_licences_of_installed_packages_are_permissive() -> None:
+    spec = importlib.util.spec_from_file_location("audit", ROOT / "tools" / "audit.py")
+    assert spec is not None
+    assert spec.loader is not None
+    audit = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(audit)
+    assert audit.check_licences() == []

@@ -109,6 +109,8 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
         return value
     except (ValueError, TypeError, AttributeError):
         kind = getattr(wanted, "__name__", str(wanted))
+        if typing.get_origin(wanted) is tuple:
+            raise InputError(f"{key} = {value!r} is not a list of {len(typing.get_args(wanted))} numbers.") from None
         kind = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "text"}.get(
             kind, f"{wanted}"
         )

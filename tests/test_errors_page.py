@@ -1,0 +1,35 @@
+"""docs/errors.md shows what people see today: every mistake is made again, and the page is compared."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("errors_page", DOCS / "errors.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_of_mistakes_is_what_commands_print_now() -> None:
+    module = generator()
+    expected = module.PAGE.read_text("utf-8").splitlines()
+    assert module.page().splitlines() == expected, "run `python docs/errors.py`"
+    rows = [line for line in expected if line.startswith("| `relatum ")]
+    assert len(rows) >= 60
+    assert len(set(rows)) == len(rows)
+    for row in rows:
+        command, code, text = (cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:4])
+        assert code in ("0", "1", "2"), command
+        assert code == "0" or text.startswith("error: "), command
+        assert text.count("<br>") <= (1 if code != "0" else 12), command
+        assert "Traceback" not in text
+        assert "unexpected" not in text, command

@@ -1,0 +1,64 @@
+"""`make audit`: known vulnerabilities (pip-audit) and licences of the installed packages.
+
+Vulnerabilities need pip-audit and the network; without them this part is skipped with a line. Exit code 1: a
+vulnerability, or a licence that is not on the list below.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+
+# Permissive licences, and weak copyleft that does not reach code which only imports the package.
+ALLOWED = (
+    r"MIT|BSD|Apache|ISC|PSF|Python Software Foundation|HPND|Historical Permission|Unlicense|CC0|0BSD|Zlib|MPL|Mozilla"
+)
+# Packages whose metadata does not state a licence that can be recognised; checked by hand.
+KNOWN: dict[str, str] = {}
+
+
+def licence(package: importlib.metadata.Distribution) -> str:
+    """What the metadata says: the SPDX expression, the classifiers, or the first line of the licence field."""
+    metadata = package.metadata
+    classifiers = [text for text in metadata.get_all("Classifier") or [] if text.startswith("License ::")]
+    stated = metadata.get("License-Expression") or "; ".join(text.split(" :: ")[-1] for text in classifiers)
+    return stated or (metadata.get("License") or "").strip().split("\n")[0]
+
+
+def check_licences() -> list[str]:
+    """Packages whose licence is unknown or not allowed."""
+    problems = []
+    for package in importlib.metadata.distributions():
+        name = package.metadata["Name"]
+        stated = KNOWN.get(name.lower()) or licence(package)
+        if not re.search(ALLOWED, stated, re.IGNORECASE):
+            problems.append(f"{name} {package.version}: licence {stated or 'unknown'!r}")
+    return sorted(set(problems))
+
+
+def check_vulnerabilities() -> int | None:
+    """The exit code of pip-audit, or None where it cannot run."""
+    command = [sys.executable, "-m", "pip_audit", "--skip-editable", "--progress-spinner", "off", "--timeout", "30"]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "No module named pip_audit" in result.stderr:
+        print("vulnerabilities: not checked, pip-audit is not installed (pip install pip-audit)")
+        return None
+    if result.returncode and re.search(r"Connection|ServiceError|Timeout|Max retries", result.stderr):
+        print("vulnerabilities: not checked, the vulnerability service could not be reached")
+        return None
+    print(result.stdout + result.stderr)
+    return result.returncode
+
+
+def main() -> int:
+    """Print both parts; 0 if nothing is wrong."""
+    problems = check_licences()
+    count = len({package.metadata["Name"] for package in importlib.metadata.distributions()})
+    print("\n".join(problems) or f"licences: all {count} packages are permissive or weak copyleft")
+    return int(bool(problems) or bool(check_vulnerabilities()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
