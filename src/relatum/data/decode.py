@@ -2,12 +2,14 @@
 
 The largest central square is resized to `side` pixels with antialiasing (JPEG files are first reduced by their
 decoder). An image that already has that size keeps its pixels. EXIF orientation is applied, transparency becomes white,
-16-bit values are scaled, and only the first frame of an animation is used.
+16-bit values are scaled, and only the first frame of an animation is used. All threads together use a bounded amount of
+memory (`relatum.data.budget`).
 """
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -16,9 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
+from relatum.data.budget import MEMORY, decoding_bytes
+
 # Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
 # plug-ins. They are not opened: reading an image must never start another program.
 _NOT_READ = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG"}
+_BAND_PIXELS = 1 << 20  # pixels of more than 8 bits that are converted at a time
+_MAX_FILE = 1 << 30  # bytes; a larger file is skipped
 Source = Path | BytesIO  # a file, or its bytes
 _WHITE = (255, 255, 255)
 _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  # EXIF orientation 2 to 8
@@ -52,9 +58,11 @@ def decode(source: Source, side: int) -> NDArray[np.uint8]:
     """The image in a file as (side, side, 3) uint8; raises Pillow's exception if the file cannot be read."""
     _check(source)
     with Image.open(source, formats=formats()) as image:
+        full_pixels = image.width * image.height
         image.draft(None, (2 * side, 2 * side))  # twice the side; the final resize is antialiased
-        small = _square(_plain(image), side)
-        return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
+        with MEMORY.hold(decoding_bytes(image, full_pixels)):
+            small = _square(_plain(image), side)
+            return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
 
 
 def to_square(image: Image.Image, side: int) -> NDArray[np.uint8]:
@@ -72,6 +80,8 @@ def _check(source: Source) -> None:
         size = len(source.getbuffer())
     if not size:
         raise OSError("the file is empty")
+    if size > _MAX_FILE:
+        raise OSError(f"a file of {size / 1e9:.1f} GB (the limit is {_MAX_FILE / 1e9:.1f} GB)")
 
 
 def reason(error: BaseException) -> str:
@@ -95,7 +105,7 @@ def reason(error: BaseException) -> str:
 def _plain(image: Image.Image) -> Image.Image:
     """The image in a mode that can be resized: L, RGB, RGBA, CMYK or similar."""
     if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_to_bytes(np.asarray(image), image.format))
+        return Image.fromarray(_to_bytes(image))
     if image.mode in ("P", "PA", "RGBa", "La", "LA") or image.has_transparency_data:
         return image.convert("RGBA" if image.has_transparency_data else "RGB")
     if image.mode == "1":
@@ -106,24 +116,53 @@ def _plain(image: Image.Image) -> Image.Image:
     return image
 
 
-def _to_bytes(values: NDArray[np.generic], format: str | None) -> NDArray[np.uint8]:
-    """Values of more than 8 bits as bytes.
+def _to_bytes(image: Image.Image) -> NDArray[np.uint8]:
+    """Values of more than 8 bits as bytes, converted in bands of rows: floats of the whole image would take 35 times
+    the memory of its bytes.
 
     16-bit images are divided by 257, so that 65535 becomes 255. Wider types have no standard range: values within
     [0, 1] (floats), [0, 255] or [0, 65535] are scaled from that range, others from their minimum and maximum.
     """
-    numbers = np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
-    low, high = (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 0.0)
-    sixteen = values.dtype.itemsize == 2 or (values.dtype.kind == "i" and format in ("PNG", "PPM"))
+    image.load()
+    width, height = image.size
+    rows = max(1, _BAND_PIXELS // max(1, width))
+    result = np.empty((height, width), np.uint8)
+
+    def bands() -> Iterator[tuple[slice, NDArray[np.generic]]]:
+        for top in range(0, height, rows):
+            place = slice(top, min(top + rows, height))
+            yield place, np.asarray(image.crop((0, place.start, width, place.stop)))
+
+    ranges = [(*_range(values), values.dtype) for _, values in bands()]
+    scaled = _scaling(min(r[0] for r in ranges), max(r[1] for r in ranges), ranges[0][2], image.format)
+    for place, values in bands():
+        result[place] = np.clip(np.rint(scaled(_finite(values))), 0, 255)
+    return result
+
+
+def _finite(values: NDArray[np.generic]) -> NDArray[np.float64]:
+    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
+
+
+def _range(values: NDArray[np.generic]) -> tuple[float, float]:
+    numbers = _finite(values)
+    return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 0.0)
+
+
+def _scaling(
+    low: float, high: float, dtype: np.dtype[np.generic], format: str | None
+) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
+    """The function from an image's values to [0, 255]."""
+    sixteen = dtype.itemsize == 2 or (dtype.kind == "i" and format in ("PNG", "PPM"))
     if sixteen or (low >= 0 and 255 < high <= 65535):
-        scaled = numbers / 257
-    elif low >= 0 and high <= 1 and values.dtype.kind == "f":
-        scaled = numbers * 255
-    elif low >= 0 and high <= 255:
-        scaled = numbers
-    else:
-        scaled = (numbers - low) * (255 / (high - low)) if high > low else numbers * 0
-    return np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+        return lambda numbers: numbers / 257
+    if low >= 0 and high <= 1 and dtype.kind == "f":
+        return lambda numbers: numbers * 255
+    if low >= 0 and high <= 255:
+        return lambda numbers: numbers
+    if high > low:
+        return lambda numbers: (numbers - low) * (255 / (high - low))
+    return lambda numbers: numbers * 0
 
 
 def _from_lab(image: Image.Image) -> Image.Image:

@@ -33,6 +33,7 @@ _VERSION = 1  # increase when the same file gives different pixels
 _SLOW = 0.0005  # seconds per file from which threads help
 _PROBE = 4  # files that are timed first
 _CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
+_CHUNK_BYTES = 4 << 20  # decoded, per task: four tasks per thread wait to be written
 
 Read = Callable[[str], Source]
 Stamp = tuple[int, int, int]  # size, mtime and ctime: they change when a file does
@@ -178,10 +179,11 @@ def _chunks(read: Read, files: Sequence[str], side: int) -> Iterator[tuple[NDArr
         began = time.perf_counter()
         yield _decode_chunk(read, files[:_PROBE], 0, side)
         workers = _workers((time.perf_counter() - began) / len(files[:_PROBE]))
+        chunk = max(1, min(_CHUNK, _CHUNK_BYTES // (3 * side * side)))
         pool = ThreadPoolExecutor(workers)
         try:
-            for first in range(_PROBE, len(files), _CHUNK):
-                ahead.append(pool.submit(_decode_chunk, read, files[first : first + _CHUNK], first, side))
+            for first in range(_PROBE, len(files), chunk):
+                ahead.append(pool.submit(_decode_chunk, read, files[first : first + chunk], first, side))
                 if len(ahead) > 4 * workers:
                     yield ahead.popleft().result()
             while ahead:
