@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ import pytest
 from PIL import Image
 
 import relatum.data
-from relatum.data import folder
+from relatum.data import folder, shards
 from relatum.errors import InputError
 
 
@@ -139,3 +142,60 @@ def test_mistakes_are_reported(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "bad" / "0.tar").write_bytes(b"this is no tar file" * 100)
     with pytest.raises(InputError, match="no image that can be read"):
         relatum.data.load(tmp_path / "bad")
+
+
+def damaged_member(path: Path, size: bytes) -> None:
+    """Change the size field of the second member of three, and mend the header's checksum."""
+    raw = bytearray(path.read_bytes())
+    place = next(i for i in range(512, len(raw), 512) if raw[i : i + 5] == b"1.png")
+    raw[place + 124 : place + 136] = size
+    raw[place + 148 : place + 156] = b" " * 8
+    raw[place + 148 : place + 156] = b"%06o\0 " % sum(raw[place : place + 512])
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        b"77777777777\0",
+        b"\x80\x7f" + b"\xff" * 10,
+        b"\xff" * 12,
+        b"\xff" * 10 + b"\xfc\0",
+        b"00000000001\0",
+        b"zzz" * 4,
+    ],
+    ids=["8 GB", "2^86", "-1", "-1024", "1", "no number"],
+)
+def test_an_absurd_member_is_named_and_the_others_are_read(tmp_path: Path, size: bytes) -> None:
+    tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(3)})
+    tar(tmp_path / "s" / "1.tar", {f"{i}.png": png(i) for i in range(5, 8)})
+    damaged_member(tmp_path / "s" / "0.tar", size)
+    images = relatum.data.load(tmp_path / "s")
+    assert set(images.files) >= {"0.png", "5.png", "6.png", "7.png"}
+    assert "1.png" not in images.files
+    assert any(s.path in ("1.png", "0.tar") for s in images.skipped)
+    with pytest.raises(InputError):
+        relatum.data.load(tmp_path / "s", strict=True)
+
+
+def test_more_shards_than_file_descriptors(tmp_path: Path) -> None:
+    for i in range(150):
+        tar(tmp_path / "s" / f"{i:03}.tar", {f"{i}.png": png(i)})
+    code = (
+        "import resource, sys, relatum.data; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))\n"
+        "images = relatum.data.load(sys.argv[1]); print(len(images), len(images.skipped))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "s")], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["150", "0"], done.stderr
+
+
+def test_threads_read_many_shards_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "_MAX_OPEN", 3)
+    paths = [tar(tmp_path / f"{i}.tar", {f"{i}.png": png(i)}) for i in range(12)]
+    index = shards.Index(paths)
+    with ThreadPoolExecutor(8) as pool:
+        contents = list(pool.map(lambda i: index.read(f"{i % 12}.png").getvalue(), range(500)))
+    assert all(content == png(i % 12) for i, content in enumerate(contents))
+    assert len(index._files._idle) <= 3

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import tarfile
+import threading
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
@@ -20,6 +22,8 @@ from relatum.errors import InputError
 from relatum.system.outputs import only_outputs
 from relatum.system.progress import bar
 
+_MAX_OPEN = 64  # shards that are open at a time
+_MAX_MEMBER = 256 << 20  # bytes of an image; a member is read as a whole
 _SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
 
 
@@ -52,8 +56,7 @@ class Index:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._handles: list[int] = []
-        weakref.finalize(self, _close, self._handles)
+        self._files = _OpenFiles(paths)
         self._places: dict[str, tuple[int, int, int]] = {}  # name: number of the shard, start, size
         self.skipped: list[Skipped] = []
         classes: dict[str, int] = {}
@@ -75,45 +78,86 @@ class Index:
         self.stamps = [(size, times[number], start) for number, start, size in places]
 
     def _list(self, number: int, path: Path, classes: dict[str, int]) -> None:
-        endings = extensions()
+        """List the members of a shard; what cannot be read is skipped, with its name."""
+        size = self._files.size(number)
+        last = -1
         try:
-            self._handles.append(os.open(path, os.O_RDONLY))
             with tarfile.open(path, "r:") as tar:
                 for member in tar:
-                    name = os.path.normpath(member.name)
-                    base, ending = os.path.splitext(name)  # noqa: PTH122
-                    if os.path.basename(name).startswith("."):  # noqa: PTH119
-                        continue
-                    if ending.lower() in endings and not member.isreg():
-                        self.skipped.append(Skipped(name, "not a regular file"))
-                    elif ending.lower() in endings and name in self._places:
-                        self.skipped.append(Skipped(name, f"is in two shards; the one in {path.name} is left out"))
-                    elif ending.lower() in endings:
-                        self._places[name] = (number, member.offset_data, member.size)
-                    elif ending == ".cls" and member.isreg() and member.size < 20:
-                        classes |= _class(base, self._bytes(number, member.offset_data, member.size))
+                    if member.offset <= last:  # a negative size would lead back, and round for ever
+                        raise tarfile.ReadError("a member of negative size")
+                    last = member.offset
+                    self._add(number, path, member, size, classes)
+                    tar.members.clear()  # type: ignore[attr-defined]  # a list of all members seen so far
                 # `tarfile` does not report a truncated file; a complete one ends with blocks of zeros.
-                if os.pread(self._handles[number], 512, tar.offset) != bytes(512):
+                if self._files.read(number, tar.offset, 512) != bytes(512):
                     self.skipped.append(Skipped(path.name, "the shard ends early: what was behind is lost"))
-        except tarfile.TarError as error:
-            self.skipped.append(Skipped(path.name, f"not a whole tar file ({error})"))
-        except OSError as error:
-            raise InputError(f"{path} cannot be read: {error.strerror or error}.") from None
+        except Exception as error:  # a damaged header may raise any exception
+            why = " ".join(str(error).split())[:80] or type(error).__name__
+            self.skipped.append(Skipped(path.name, f"not a whole tar file ({why}): what was behind is lost"))
+
+    def _add(self, number: int, path: Path, member: tarfile.TarInfo, size: int, classes: dict[str, int]) -> None:
+        name = os.path.normpath(member.name)
+        base, ending = os.path.splitext(name)  # noqa: PTH122
+        if os.path.basename(name).startswith("."):  # noqa: PTH119
+            return
+        image = ending.lower() in extensions()
+        if image and (not member.isreg() or member.issparse()):
+            self.skipped.append(Skipped(name, "not a regular file"))
+        elif image and name in self._places:
+            self.skipped.append(Skipped(name, f"is in two shards; the one in {path.name} is left out"))
+        elif image and not 0 <= member.size <= size - member.offset_data:
+            self.skipped.append(Skipped(name, "the shard ends in the middle of it"))
+        elif image and member.size > _MAX_MEMBER:
+            self.skipped.append(Skipped(name, f"larger than {_MAX_MEMBER >> 20} MiB"))
+        elif image:
+            self._places[name] = (number, member.offset_data, member.size)
+        elif ending == ".cls" and member.isreg() and 0 <= member.size < 20:
+            classes |= _class(base, self._files.read(number, member.offset_data, member.size))
 
     def read(self, file: str) -> BytesIO:
         """The bytes of an image."""
-        return BytesIO(self._bytes(*self._places[file]))
-
-    def _bytes(self, number: int, start: int, size: int) -> bytes:
-        content = os.pread(self._handles[number], size, start)  # pread: threads share the open file
+        number, start, size = self._places[file]
+        content = self._files.read(number, start, size)
         if len(content) < size:
             raise OSError("the shard ends in the middle of it")
-        return content
+        return BytesIO(content)
 
 
-def _close(handles: list[int]) -> None:
-    for handle in handles:
-        os.close(handle)
+class _OpenFiles:
+    """Reads parts of many files from several threads, with at most 64 of them open at a time."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self._idle: OrderedDict[int, int] = OrderedDict()  # number of the file: its descriptor, the oldest first
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._idle)
+
+    def size(self, number: int) -> int:
+        """Bytes of a file."""
+        return self._paths[number].stat().st_size
+
+    def read(self, number: int, start: int, size: int) -> bytes:
+        """At most `size` bytes of a file."""
+        with self._lock:
+            handle = self._idle.pop(number, None)
+        if handle is None:  # not open, or in use by another thread
+            handle = os.open(self._paths[number], os.O_RDONLY)
+        try:
+            return os.pread(handle, size, start)
+        finally:
+            with self._lock:
+                spare = self._idle.pop(number, None)
+                self._idle[number] = handle
+                oldest = self._idle.popitem(last=False)[1] if len(self._idle) > _MAX_OPEN else None
+            for unused in (spare, oldest):
+                if unused is not None:
+                    os.close(unused)
+
+
+def _close(handles: OrderedDict[int, int]) -> None:
+    while handles:
+        os.close(handles.popitem()[1])
 
 
 def _class(name: str, content: bytes) -> dict[str, int]:
