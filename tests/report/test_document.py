@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 import sys
+import time
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -402,6 +403,35 @@ def test_artifacts_of_the_wrong_form_become_a_note(make_run: MakeRun, tmp_path: 
         "recipe",
         "missing",
     ]
+
+
+HOSTILE_ARRAYS: dict[str, dict[str, Any]] = {
+    "labels": {"labels": np.full(60, 10**12)},
+    "label-inf": {"labels": np.full(60, np.inf)},
+    "far": {"xy": np.tile([[1.7e308] * 2, [-1.7e308] * 2], (30, 1))},
+    "nan": {"xy": np.full((60, 2), np.nan), "scores": np.full(24, np.nan), "distances": np.full((10, 10), np.nan)},
+    "neighbours": {"neighbour_index": np.zeros((10, 10**5), np.int64), "neighbours": np.full((60, 8), 2**62)},
+    "histogram": {"histogram": np.ones((2, 10**6))},
+    "texts": {"scores": np.array(["x"] * 24), "query_index": np.array(["x"] * 10), "xy": np.array(["x"] * 60)},
+    "empty": {"thumbs": np.zeros((60, 0, 0, 3), np.uint8), "views": np.zeros((8, 4, 0, 0, 3), np.uint8)},
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE_ARRAYS)
+def test_hostile_values_in_artifacts_neither_stop_nor_blow_up_the_page(
+    kind: str, make_run: MakeRun, tmp_path: Path
+) -> None:
+    run = make_run("odd")
+    run.full(blobs(60), np.arange(60) % 10)
+    for path in sorted((run.folder / "artifacts").glob("*.npz")):
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files}
+        np.savez(path, **{**arrays, **{name: value for name, value in HOSTILE_ARRAYS[kind].items() if name in arrays}})
+    began = time.monotonic()
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert time.monotonic() - began < 60
+    assert (tmp_path / "report.html").stat().st_size < 15e6
+    assert page.all("section")
 
 
 JSON = st.recursive(

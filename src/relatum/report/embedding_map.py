@@ -15,6 +15,7 @@ from relatum.runs.artifacts import Arrays
 from relatum.runs.reading import RunRecord
 
 MAX_POINTS = 20_000  # per map: beyond, an even sample, which keeps the page within 15 MB
+MAX_GROUPS = 100_000  # classes: their names are in the page
 NONE = 0xFFFFFFFF
 
 
@@ -35,6 +36,8 @@ def _panel(page: Page, run: RunRecord, path: Path, arrays: Arrays) -> Panel:
 
 def _map_data(page: Page, run: RunRecord, stem: str, arrays: Arrays) -> dict[str, Any]:
     xy, thumbs = np.asarray(arrays["xy"], np.float64), arrays["thumbs"]
+    if not np.isfinite(np.ptp(xy[np.isfinite(xy).all(axis=-1)], axis=0)).all():
+        raise ValueError("positions are too far apart")
     if xy.ndim != 2 or xy.shape[1] != 2 or thumbs.ndim != 4 or thumbs.dtype != np.uint8 or len(thumbs) != len(xy):
         raise ValueError("a map is (N, 2) positions and (N, S, S, 3) thumbnails")
     kept = np.flatnonzero(np.isfinite(xy).all(axis=1))
@@ -77,6 +80,8 @@ def _groups(
     if not (numbers >= 0).any():
         return nothing
     size = int(numbers.max()) + 1
+    if size > MAX_GROUPS:
+        raise ValueError(f"{size:,} groups are more than {MAX_GROUPS:,}")
     titles = [clean(name) for name in names] if names is not None else []
     titles += [str(i) for i in range(len(titles), size)]
     return np.where(numbers >= 0, numbers, NONE), titles

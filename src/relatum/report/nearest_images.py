@@ -12,6 +12,7 @@ from relatum.runs.artifacts import Arrays
 from relatum.runs.reading import RunRecord
 
 SIZE = 44
+MAX_QUERIES, MAX_NEAR = 50, 50  # relatum writes 10 of each
 
 
 def nearest_images(page: Page) -> Section:
@@ -27,7 +28,8 @@ def _panel(page: Page, run: RunRecord, path: Path, arrays: Arrays) -> Panel:
     images = _Images(arrays)
     distances = arrays.get("distances")
     queries, frames = [], []
-    for q, (query, row) in enumerate(zip(arrays["query_index"], arrays["neighbour_index"], strict=True)):
+    rows = zip(arrays["query_index"][:MAX_QUERIES], arrays["neighbour_index"][:MAX_QUERIES, :MAX_NEAR], strict=True)
+    for q, (query, row) in enumerate(rows):
         subject = images.position[int(query)]
         near = []
         for rank, number in enumerate(row):

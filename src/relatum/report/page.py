@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from relatum.report.thumbnails import Atlas
 from relatum.runs import names
 from relatum.runs.artifacts import Arrays
@@ -107,8 +109,9 @@ def artifact_panels(
             if arrays is None:
                 continue
             try:
-                panels.append({"run": run, **prepare(page, run, path, arrays)})
-            except (ValueError, TypeError, IndexError, KeyError, AttributeError, OverflowError):
+                with np.errstate(all="ignore"):
+                    panels.append({"run": run, **prepare(page, run, path, arrays)})
+            except Exception:  # arrays of any type, shape and value may be in the file
                 run.notes.append(f"{names.ARTIFACTS}/{path.name} has arrays of the wrong form and is not shown.")
         if len(panels) == before:
             reasons.append((run, why_none(run)))

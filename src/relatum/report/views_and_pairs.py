@@ -13,6 +13,7 @@ from relatum.runs import artifacts, names
 from relatum.runs.reading import RunRecord
 
 MAX_VIEWS = 32  # per image: the paper's K
+MAX_ROWS, MAX_PAIRS = 50, 50  # images, and pairs per group: relatum writes 8 and 6
 FEW_VIEWS = 8  # up to which they are shown large
 
 
@@ -39,7 +40,7 @@ def _view_panel(page: Page, run: RunRecord, path: Path, arrays: artifacts.Arrays
     if all_views.ndim != 5 or not all_views.size:
         raise ValueError("views are (n, K, S, S, 3)")
     rows = []
-    for i, (original, shown) in enumerate(zip(originals, all_views[:, :MAX_VIEWS], strict=False)):
+    for i, (original, shown) in enumerate(zip(originals[:MAX_ROWS], all_views[:, :MAX_VIEWS], strict=False)):
         name = str(texts[i]) if len(texts) > i else f"image {i + 1}"
         tiles = [thumbnail(view, "", 104 if len(shown) <= FEW_VIEWS else 52) for view in shown]
         rows.append({"name": name, "original": thumbnail(original, f"{name}, original", 108), "views": tiles})
@@ -84,10 +85,14 @@ def _pair_panel(page: Page, run: RunRecord, path: Path, arrays: artifacts.Arrays
     groups = []
     for number, kind in enumerate(artifacts.PAIR_GROUPS):
         heading, text = GROUPS[kind]
-        members = [_pair(arrays, int(i), float(scores[i]), kind) for i in index[group == number]]
+        members = [_pair(arrays, int(i), float(scores[i]), kind) for i in index[group == number][:MAX_PAIRS]]
         groups.append({"heading": heading, "text": text, "pairs": members})
     counts = arrays.get("histogram")
-    histogram = _histogram(counts) if counts is not None and counts.ndim == 2 and counts.sum() else None
+    histogram = (
+        _histogram(counts)
+        if counts is not None and counts.shape == (2, artifacts.HISTOGRAM_BINS) and counts.sum()
+        else None
+    )
     return {"groups": [group for group in groups if group["pairs"]], "histogram": histogram}
 
 
