@@ -16,6 +16,8 @@ TITLES = {
     "negative_accuracy": "Accuracy on negatives",
     "accuracy": "Accuracy",
     "knn_accuracy": "kNN accuracy during training",
+    "feature_std": "Standard deviation of representations",
+    "effective_dimension": "Effective dimension of representations",
     "views_per_second": "Views per second",
     "lr": "Learning rate",
 }
