@@ -20,6 +20,14 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepcluster": ("deepcluster", {"class_weights": True}),
     "deepinfomax": ("deepinfomax", {"locations": 9}),
     "supervised": ("supervised", {}),
+    "byol": ("byol", {}),
+    "simsiam": ("simsiam", {}),
+    "barlow": ("barlow", {}),
+    "vicreg": ("vicreg", {}),
+    "moco": ("moco", {"queue": 20}),
+    "dino": ("dino", {}),
+    "swav": ("swav", {}),
+    "emp": ("emp", {}),
 }
 
 

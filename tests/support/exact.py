@@ -14,6 +14,8 @@ from relatum.config.settings import build
 from relatum.objectives.batch import Batch
 
 K = {"relational": 4, "simclr": 3, "rotation": 4, "deepcluster": 2, "deepinfomax": 1, "supervised": 2}
+K |= {"byol": 3, "simsiam": 2, "barlow": 3, "vicreg": 3, "moco": 2, "dino": 2, "swav": 2, "emp": 4}
+SMALL = {"dino": 2, "swav": 1}  # small views
 
 
 class Turns:
@@ -47,7 +49,11 @@ def make(method: str, backbone: str, images: int, dtype: torch.dtype, options: d
     if method == "deepcluster":
         objective.pseudo_labels.copy_(torch.arange(20) % 7)
     indices = torch.arange(images) % 20
-    return objective.train(), Batch(views, Turns(turns.long()), indices, labels, seed=1, epoch=2, step=3)  # type: ignore
+    batch = Batch(views, Turns(turns.long()), indices, labels, seed=1, epoch=2, step=3)  # type: ignore[arg-type]
+    if method in SMALL:
+        small = torch.randn(SMALL[method], images, 3, 16, 16, generator=generator, dtype=torch.float64)
+        batch = batch.replace(small_views=small.to(dtype))
+    return objective.train(), batch
 
 
 def part(batch: Batch, world: distributed.World) -> Batch:
@@ -56,8 +62,13 @@ def part(batch: Batch, world: distributed.World) -> Batch:
     assert batch.labels is not None
     taken, (views, images) = slice(world.rank, None, world.size), batch.views.shape[:2]
     turns = torch.from_numpy(np.asarray(batch.params.turns)).view(views, images)[:, taken].flatten()  # type: ignore
+    small = None if batch.small_views is None else batch.small_views[:, taken]
     return batch.replace(
-        views=batch.views[:, taken], params=Turns(turns), indices=batch.indices[taken], labels=batch.labels[taken]
+        small_views=small,
+        views=batch.views[:, taken],
+        params=Turns(turns),
+        indices=batch.indices[taken],
+        labels=batch.labels[taken],
     )
 
 
