@@ -19,7 +19,7 @@ from relatum.system.files import write_atomically
 _MUTED = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#777777")
 _TWO = ("#0077BB", "#EE7733")  # Tol's "vibrant" blue and orange
 GREY = "#6E6E6E"
-METHODS = {  # colour (Okabe & Ito 2008) and marker of each method of the paper
+METHODS = {  # colour (Okabe & Ito 2008) and marker of each method
     "relational": ("#D55E00", "o"),
     "simclr": ("#0072B2", "s"),
     "rotation": ("#009E73", "^"),
@@ -27,6 +27,15 @@ METHODS = {  # colour (Okabe & Ito 2008) and marker of each method of the paper
     "deepinfomax": ("#E69F00", "v"),
     "supervised": ("#595959", "P"),
     "random": ("#BBBBBB", "x"),
+    # Methods after the paper: Tol's "muted" scheme, and a marker of their own.
+    "moco": ("#88CCEE", "s"),
+    "byol": ("#332288", "p"),
+    "simsiam": ("#AA4499", "h"),
+    "barlow": ("#117733", "<"),
+    "vicreg": ("#44AA99", ">"),
+    "swav": ("#882255", "d"),
+    "dino": ("#999933", "*"),
+    "emp": ("#CC6677", "X"),
 }
 _MAX_LABELS = 20  # class names that fit on a map
 _TILE, _GAP, _LINE = 96, 6, 14  # pixels of a contact sheet

@@ -16,7 +16,7 @@ from relatum.paper.plan import Plan, Request, plan
 from relatum.runs import artifacts
 
 
-@pytest.mark.parametrize("name", published.FIGURES)
+@pytest.mark.parametrize("name", published.FIGURES + published.BEYOND)
 def test_every_figure_is_drawn_even_without_runs(name: str, tmp_path: Path) -> None:
     paths = figures.draw(plan([name]).tables[0], Results(tmp_path), tmp_path / "figures")
     assert [p.name for p in paths] == [f"{name}.png", f"{name}.svg"]

@@ -22,6 +22,7 @@ _START = 10.0  # seconds until a process trains: imports, data, compilation
 _PAIR = 0.6e-6  # seconds per pair of the relation head (37 ms for 63,488 pairs)
 _VIEW = 5e-6  # seconds to augment one 32 x 32 view
 _LOCAL = 17e-3  # seconds of Deep InfoMax's local discriminator per 32 x 32 image: 1 GFLOP at every pixel of the map
+_MOMENTUM_ENCODER = ("byol", "moco", "dino")
 _PROBE_STEP = 2.5e-4  # seconds per step of a linear probe on features
 _POINT, _CENTRE = 18e-6, 0.16e-6  # seconds of DeepCluster's k-means per image, and per image and cluster
 
@@ -73,6 +74,8 @@ def run_seconds(run: Pretraining) -> float:
     per_image = run.views * (view + _VIEW * area)
     if run.method == "relational":
         per_image += (run.views**2 - run.views) * _PAIR
+    if run.method in _MOMENTUM_ENCODER:  # a second forward pass
+        per_image += run.views * view / 3
     if run.method == "deepinfomax":
         per_image += _LOCAL * area
     if run.method == "deepcluster":  # every epoch: features of all images, then their clusters

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from relatum.drawing import GREY, METHODS
-from relatum.paper import qualitative
+from relatum.paper import compute, published, qualitative
 from relatum.paper.measured import NOTHING, Results, Score, scores
 from relatum.paper.plan import Cell, Planned, Sheet
 from relatum.paper.published import Row
@@ -26,7 +26,7 @@ Scores = Mapping[tuple[str, str], tuple[Cell, Score]]  # by the keys of row and 
 
 
 def draw(planned: Planned, results: Results, folder: str | Path) -> list[Path]:
-    """Draw a figure of the paper into `folder`; returns the files written, none for a table.
+    """Draw a figure into `folder`; returns the files written, none for a table of the paper.
 
     Args:
         planned: a figure of a plan.
@@ -41,6 +41,7 @@ def draw(planned: Planned, results: Results, folder: str | Path) -> list[Path]:
         "retrieval": qualitative.retrieval,
         "tsne": qualitative.tsne,
         "tsne-super": qualitative.tsne_super,
+        "modern": compute.accuracy_over_compute,
     }
     if planned.name not in drawers:
         return []
@@ -118,7 +119,8 @@ def _fitting(labels: Sequence[str], inches: float) -> int:
 
 def _headline(canvas: Any, planned: Planned) -> None:
     """The figure's title, and below it how its conditions differ from the paper's."""
-    text = f"{planned.table.title} ({planned.table.where} of the paper)"
+    of_paper = "" if planned.name in published.BEYOND else " of the paper"
+    text = f"{planned.table.title} ({planned.table.where}{of_paper})"
     width = int(11 * canvas.get_size_inches()[0])  # characters of this size in a line
     lines = [*textwrap.wrap(text, width), *textwrap.wrap("; ".join(planned.remarks), width)]
     canvas.suptitle("\n".join(lines), fontsize=11)

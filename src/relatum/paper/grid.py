@@ -81,6 +81,11 @@ class Pretraining:
         parts += [value for _, value in self.set]
         return "-".join([*parts, f"s{self.seed}", _digest(dataclasses.asdict(self))])
 
+    @property
+    def all_views(self) -> int:
+        """Views per image, small ones included."""
+        return self.views + int(dict(self.set).get("views.small_number", 0))
+
     def recipe(self) -> config.Recipe:
         """The complete recipe of this run, but for what is found on the machine and in the data."""
         values: dict[str, Any] = {

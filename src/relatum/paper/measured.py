@@ -24,6 +24,7 @@ from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
 from relatum.system.files import read_json
 
+FACTS = ("views", "seconds")  # kinds of cells that say what a run cost
 DONE, PARTIAL, FAILED, MISSING, NOTHING = "done", "partial", "failed", "missing", "nothing to run"
 
 
@@ -72,6 +73,14 @@ class Results:
             if (document := matching.find_result(entry, evaluation)) is not None:
                 return document
         return None
+
+    def seconds(self, run: Pretraining) -> float | None:
+        """How long the pretraining took, here or in the ledger; None if that is not known."""
+        if self.trained(run):
+            records = [RunFolder(self.run_dir(run)).read_record()]
+        else:
+            records = [dict(entry.document) for entry in self.entries_of(run)]
+        return next((float(r["seconds"]) for r in records if r.get("seconds")), None)
 
     def artifact(self, evaluation: Evaluation) -> Path:
         """Where an evaluation leaves what a picture is drawn from; the ledger keeps no such files."""
@@ -123,7 +132,7 @@ class Results:
 class Score:
     """Our score for a cell: mean and sample standard deviation over `n` of `of` seeds; None where there is none.
 
-    `failed` seeds have no result because a command of theirs failed; `reason` says why.
+    `failed` seeds have no result because a command of theirs failed; `reason` says why. A `fact` is a whole number.
     """
 
     status: str
@@ -133,12 +142,15 @@ class Score:
     of: int = 0
     failed: int = 0
     reason: str = ""
+    fact: bool = False
 
     @property
     def text(self) -> str:
         """The score, or the status where there is none."""
         if self.mean is None:
             return self.status
+        if self.fact:
+            return f"{self.mean:,.0f}"
         text = f"{self.mean:.2f}" + (f" ± {self.std:.2f}" if self.std is not None else "")
         rest = f" of {self.of}" * (self.n < self.of) + f", {self.failed} failed" * bool(self.failed)
         return f"{text} (n = {self.n}{rest})"
@@ -164,7 +176,8 @@ def score(cell: Cell, results: Results) -> Score:
     reasons = [_reason(cell, seed, results) for seed, value in zip(seeds, values, strict=True) if value is None]
     failed = [r for r in reasons if r]
     status = DONE if len(numbers) == len(seeds) else PARTIAL if numbers else FAILED if failed else MISSING
-    whole = Score(status, None, None, len(numbers), len(seeds), len(failed), next(iter(failed), ""))
+    fact = cell.kind in FACTS
+    whole = Score(status, None, None, len(numbers), len(seeds), len(failed), next(iter(failed), ""), fact)
     if cell.kind == "picture" or not numbers:
         return whole
     if cell.kind == "best":
@@ -177,6 +190,9 @@ def _value(cell: Cell, seed: Sequence[Evaluation], results: Results) -> float | 
     """A seed's number, less that of the same seed where a difference is asked for; a picture that is here counts 1."""
     if cell.kind == "picture":
         return 1.0 if results.ready(seed[0], picture=True) else None
+    if cell.kind in FACTS:
+        run = seed[0].run
+        return (float(run.all_views) if results.done(run) else None) if cell.kind == "views" else results.seconds(run)
     values = []
     for evaluation in seed:
         document = results.result(evaluation)

@@ -101,7 +101,7 @@ def _sheet(sheet: Sheet, results: Results) -> dict[str, Any]:
 
 def _is_best(cell: Cell, sheet: Sheet, values: Mapping[int, float | None]) -> bool:
     """Whether the cell is the best of its column; a column with a single value has no best."""
-    if cell.row.bound or cell.kind in ("delta", "n/a") or (mine := values[id(cell)]) is None:
+    if cell.row.bound or cell.kind in ("delta", "n/a", *measured.FACTS) or (mine := values[id(cell)]) is None:
         return False
     column = [c for c in sheet.cells if c.column is cell.column and not c.row.bound and values[id(c)] is not None]
     # Compared to two decimals, as printed: equal values are both best.
