@@ -427,3 +427,26 @@ def test_draws_for_bare_views_differ_between_steps_and_repeat(method: str, optio
     resumed = small_objective(method, **options).eval()
     resumed.next_step = 2
     assert resumed(views)[0].item() == first[2]
+
+
+def test_small_views_have_their_side_and_continue_the_numbers(pictures: Path) -> None:
+    """Multi-crop: the K views stay as they are; a small view is a pure function of seed, epoch, sample and number."""
+    flags = {"data.name": str(pictures), "method": "dino", "views.number": 2, "train.batch_size": 8, "train.epochs": 1}
+    plain = resolve(config.draft(flags=flags))
+    crops = resolve(config.draft(flags={**flags, "views.small_number": 3}))
+    one, two = (BatchMaker(r.images, r.recipe).make(0) for r in (plain, crops))
+    assert torch.equal(one.views, two.views)
+    assert one.small_views is None
+    side = one.views.shape[-1]
+    assert two.small_views is not None
+    assert two.small_views.shape == (3, 8, 3, side // 2, side // 2)
+    assert two.all_views == 5
+    same_policy = {**flags, "views.small_number": 3, "views.small_side": side, "views.small_policy": "relational"}
+    large = resolve(config.draft(flags=same_policy))
+    five = resolve(config.draft(flags={**flags, "views.number": 5}))
+    continued = BatchMaker(large.images, large.recipe).make(0).small_views
+    assert continued is not None
+    assert torch.equal(continued, BatchMaker(five.images, five.recipe).make(0).views[2:])
+    half = BatchMaker(crops.images, crops.recipe, rank=1, world=2).make(0).small_views
+    assert half is not None
+    assert torch.equal(half, two.small_views[:, 1::2])
