@@ -36,8 +36,13 @@ def test_signals_are_collected(number: signal.Signals) -> None:
     with signals.collect() as received:
         os.kill(os.getpid(), number)
     assert received == [number]
-    with signals.collect("none") as received, pytest.raises(signals.Stop), signals.raising():
+    with signals.raising(), signals.collect("none") as received:
         os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.01)
+    assert received == []
+    with signals.raising(), signals.collect("SIGUSR2") as received:
+        os.kill(os.getpid(), signal.SIGUSR2)
+    assert received == [signal.SIGUSR2]
     assert signals.numbers("none") == [signal.SIGINT, signal.SIGTERM]
 
 

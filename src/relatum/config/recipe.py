@@ -111,7 +111,7 @@ class Checkpoint:
     every_steps: int = setting(0, "steps between checkpoints; 0 saves by time and at each epoch's end only", ge=0)
     every_seconds: float = setting(120.0, "maximum seconds between checkpoints", gt=0)
     signal: str = setting(
-        "SIGUSR1", "a further signal that saves and stops, like SIGTERM; none disables it", choices=signals.NAMES
+        "SIGUSR1", "a further signal that saves and stops, like SIGTERM; none ignores SIGUSR1", choices=signals.NAMES
     )
 
 

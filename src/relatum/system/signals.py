@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 _USER_SIGNALS = ("SIGUSR1", "SIGUSR2")
+Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 NAMES = (*_USER_SIGNALS, "none")
 """What may be configured as a further stop signal."""
 
@@ -46,7 +47,7 @@ def die(signum: int) -> None:
 
 
 @contextlib.contextmanager
-def handle(signums: Sequence[int], handler: Callable[[int, FrameType | None], Any]) -> Iterator[None]:
+def handle(signums: Sequence[int], handler: Handler) -> Iterator[None]:
     """Handle signals inside; without effect outside the main thread, which alone receives them."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -61,7 +62,12 @@ def handle(signums: Sequence[int], handler: Callable[[int, FrameType | None], An
 
 @contextlib.contextmanager
 def collect(extra: str = _USER_SIGNALS[0]) -> Iterator[list[int]]:
-    """Collect stop signals in the list that is yielded; a second one ends the process at once."""
+    """Collect stop signals in the list that is yielded; a second one ends the process at once.
+
+    Args:
+        extra: the signal besides SIGINT and SIGTERM. If another one is selected, a SIGUSR1 that `raising` would answer
+            is ignored: raised in the middle of a step, nothing would be saved.
+    """
     received: list[int] = []
 
     def remember(signum: int, frame: FrameType | None) -> None:
@@ -69,25 +75,35 @@ def collect(extra: str = _USER_SIGNALS[0]) -> Iterator[list[int]]:
             die(signum)
         received.append(signum)
 
-    with handle(numbers(extra), remember):
+    chosen = numbers(extra)
+    others = [n for n in numbers() if n not in chosen and isinstance(signal.getsignal(n), _Raise)]
+    with handle(chosen, remember), handle(others, signal.SIG_IGN):
         yield received
+
+
+class _Raise:
+    """The handler of `raising`."""
+
+    def __init__(self) -> None:
+        self.received: list[int] = []
+
+    def __call__(self, signum: int, frame: FrameType | None) -> None:
+        if self.received:
+            die(signum)
+        self.received.append(signum)
+        raise Stop(signum)
 
 
 @contextlib.contextmanager
 def raising() -> Iterator[None]:
     """Raise `Stop` where a stop signal arrives; a second one ends the process at once."""
-    received: list[int] = []
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:
-        if received:
-            die(signum)
-        received.append(signum)
-        raise Stop(signum)
+    interrupt = _Raise()
 
     def unraisable(event: Any) -> None:
         """Python ignores exceptions inside destructors: send the signal again, when the destructor has ended."""
         if isinstance(event.exc_value, Stop):
-            signum = received.pop() if received else event.exc_value.signum
+            interrupt.received.clear()
+            signum = event.exc_value.signum
             threading.Timer(0.02, os.kill, (os.getpid(), signum)).start()
         else:
             before(event)
