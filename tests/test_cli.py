@@ -109,8 +109,8 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
         assert [row["name"] for row in json.loads(capsys.readouterr().out)] == list(known)
     run("list", "tables", "--json")
     names = [row["name"] for row in json.loads(capsys.readouterr().out)]
-    assert {"main", "linear-evaluation", "claims", "fig-depth", "tsne-super"} <= set(names)
-    assert len(names) == 22
+    assert {"main", "linear-evaluation", "claims", "fig-depth", "tsne-super", "modern"} <= set(names)
+    assert len(names) == 23
 
 
 def test_data_info(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
