@@ -136,7 +136,7 @@ def test_any_change_changes_the_fingerprint(change: str) -> None:
     assert not matches(images, recorded)
 
 
-def test_the_fingerprint_of_version_010_is_understood() -> None:
+def test_the_earlier_form_of_the_fingerprint_is_understood() -> None:
     images = image_set()
     recorded = _sampled(images.images)
     assert len(recorded) == 16

@@ -208,7 +208,7 @@ class Task:
         return images.subset(np.flatnonzero(~held)), replace(images.subset(np.flatnonzero(held)), split="val")
 
     def _check_unchanged(self, images: ImageSet) -> None:
-        """Refuse a folder that has changed since a run that does not list its held-out images (version 0.1.0)."""
+        """Refuse a folder that has changed since a run that does not list its held-out images (an older one)."""
         section = self.recipe.data
         if not self._same_images or not section.fingerprint or not section.val_fraction:
             return

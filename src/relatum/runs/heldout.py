@@ -1,7 +1,7 @@
 """`heldout.json`: which images a run on a folder held out, by their content.
 
 A folder changes: splitting it again later could test on images that the run was trained on. Datasets have fixed content
-and are split by the seed, so their runs have no such file. Neither have runs of version 0.1.0.
+and are split by the seed, so their runs have no such file. Neither have older runs.
 """
 
 from __future__ import annotations
