@@ -39,7 +39,7 @@ def test_a_malicious_checkpoint_runs_nothing(tmp_path: Path, how: str) -> None:
     assert not touched.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 cut short"])
+@pytest.mark.parametrize("content", [b"", b"nonsense", b"PK\x03\x04 cut short", b"\x80\x02Q."])
 def test_damaged_checkpoints_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "last.ckpt"
     path.write_bytes(content)
