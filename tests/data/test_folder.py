@@ -131,7 +131,7 @@ def test_strict_without_broken_files(root: Path, picture) -> None:
 def test_nothing_to_read(root: Path, content: dict[str, str]) -> None:
     for name, text in content.items():
         (root / name).write_text(text)
-    with pytest.raises(InputError, match="holds no image that can be read"):
+    with pytest.raises(InputError, match="contains no readable image"):
         relatum.data.load(root)
 
 

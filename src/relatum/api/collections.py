@@ -166,9 +166,10 @@ def select(
     index = _index(run, data, split, device, root, progress)
     from relatum.collection.selection import diverse_subset
 
-    chosen, radius = diverse_subset(index.features, number)
+    selected, radius = diverse_subset(index.features, number)
     result = [
-        Selected(str(index.files[i]), rank, float(r)) for rank, (i, r) in enumerate(zip(chosen, radius, strict=True), 1)
+        Selected(str(index.files[i]), rank, float(r))
+        for rank, (i, r) in enumerate(zip(selected, radius, strict=True), 1)
     ]
     _write(target, result)
     return result

@@ -109,7 +109,7 @@ def build_index(
         index = _of_folder(module, folder.scan(Path(data).expanduser()), known, progress)
     if not len(index):
         first = f" (the first: {index.skipped[0].path!r}, {index.skipped[0].reason})" if index.skipped else ""
-        raise InputError(f"{os.fspath(data)} holds no image that can be read{first}.")
+        raise InputError(f"{os.fspath(data)} contains no readable image{first}.")
     if place is not None and index is not known:
         with contextlib.suppress(OSError):  # a run on a read-only disk can still be used
             write_index(place, index)

@@ -23,15 +23,15 @@ def diverse_subset(features: NDArray[np.float32], number: int) -> tuple[NDArray[
     """
     z = standardise(features).astype(np.float64)
     number = min(number, len(z))
-    chosen = np.empty(number, np.int64)
+    selected = np.empty(number, np.int64)
     radius = np.empty(number)
     distance = np.full(len(z), np.inf)
     latest = int(np.argmin(np.einsum("nd,nd->n", z, z)))
     for i in range(number):
-        chosen[i] = latest
+        selected[i] = latest
         offsets = z - z[latest]
         distance = np.minimum(distance, np.einsum("nd,nd->n", offsets, offsets))
-        distance[chosen[: i + 1]] = -1.0  # never twice, even among identical images
+        distance[selected[: i + 1]] = -1.0  # never twice, even among identical images
         latest = int(np.argmax(distance))
         radius[i] = np.sqrt(max(0.0, float(distance[latest])))
-    return chosen, radius
+    return selected, radius

@@ -1,8 +1,8 @@
 """`Recipe`: everything that decides a run, typed, documented and validated; TOML in, TOML out. No torch here.
 
-A recipe is made in layers, each overriding the one before: defaults of the paper for the method, preset, dataset and
-backbone; what was found on this machine and in the data (`auto`); a recipe file; `--set key=value`; flags. What the
-user asked for is a `Draft`; `Draft.recipe(found)` gives the complete recipe, which is what a run folder keeps.
+A recipe is built in layers, each overriding the one before: defaults of the paper for the method, preset, dataset and
+backbone; values that depend on this machine and the data (`auto`); a recipe file; `--set key=value`; flags. A `Draft`
+keeps what the user asked for; `Draft.recipe(detected)` returns the complete recipe, which the run folder stores.
 """
 
 from __future__ import annotations
@@ -158,12 +158,12 @@ class Recipe:
     version: str = ""
 
     @classmethod
-    def from_values(cls, values: Mapping[str, Any], *, made: bool = False) -> Recipe:
+    def from_values(cls, values: Mapping[str, Any], *, finished: bool = False) -> Recipe:
         """A recipe from dotted keys, every one checked.
 
         Args:
-            values: what the recipe says.
-            made: it is a run's that is there to be looked at: its method need not be registered in this process.
+            values: settings by dotted key.
+            finished: it is the recipe of an existing run, so its method need not be registered in this process.
         """
         tables: dict[str, Values] = {name: {} for name in (*SECTIONS, "objective")}
         top = dict(TOP)
@@ -180,7 +180,7 @@ class Recipe:
         top["seed"] = seed(top["seed"])
         sections: dict[str, Any] = {name: build(kind, tables[name], name) for name, kind in SECTIONS.items()}
         objective: Any = tables["objective"]
-        if not made or top["method"] in METHODS:
+        if not finished or top["method"] in METHODS:
             method = registry.find(METHODS, "method", str(top["method"]))
             objective = build(method.options, objective, "objective")
         if ":" not in sections["backbone"].name:
@@ -202,7 +202,7 @@ class Recipe:
 
 
 def seed(value: Any) -> int:
-    """A seed from a number or its text: a whole one that 63 bits hold."""
+    """A random seed from a number or its text; an integer below 2**63."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -250,15 +250,15 @@ class Draft:
     """What the user asked for, before defaults and `auto` are filled in.
 
     Attributes:
-        values: all of it.
-        said: the keys of flags and `--set`; a complete recipe file also names what nobody asked for.
+        values: all settings of the user, by dotted key.
+        explicit: the keys given by flags and `--set`; a recipe file usually has many more.
     """
 
     values: Values
-    said: frozenset[str] = frozenset()
+    explicit: frozenset[str] = frozenset()
 
     def get(self, key: str, default: Any = None) -> Any:
-        """What the user said about `key`, or `default`."""
+        """The user's value of `key`, or `default`."""
         return self.values.get(key, default)
 
     @cached_property
@@ -266,8 +266,8 @@ class Draft:
         """What the user asked for with the paper's defaults, before data and machine are known."""
         return self.recipe()
 
-    def recipe(self, found: Mapping[str, Any] | None = None) -> Recipe:
-        """The complete recipe; `found` (machine, data) lies between the paper's defaults and the user's word."""
+    def recipe(self, detected: Mapping[str, Any] | None = None) -> Recipe:
+        """The complete recipe; `detected` (machine, data) overrides the paper's defaults, the user overrides both."""
         get = self.values.get
         base = defaults(
             str(get("method", "relational")),
@@ -276,7 +276,7 @@ class Draft:
             get("backbone.name", "conv4"),
         )
         untrained = {} if METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
-        values = {**base, **(found or {}), **self.values, **untrained}
+        values = {**base, **(detected or {}), **self.values, **untrained}
         if values.get("views.policy") == "finetune":
             values.setdefault("views.cutout_area", sets.cutout_area(str(get("data.name", ""))))
         return Recipe.from_values(values)
@@ -289,22 +289,22 @@ def draft(
     values: Values = {}
     if recipe_file is not None:
         values.update(flatten(read_toml(Path(recipe_file))))
-        found = {"version", "data.images", "data.fingerprint"}  # what that run found; this one looks for itself
+        detected = {"version", "data.images", "data.fingerprint"}  # facts of that run; this run determines them again
         if (flags or {}).get("data.name") not in (None, values.get("data.name")):
-            found |= {"views.cutout_area", *(f"data.{name}" for name in ("split", "side", "mean", "std", "pad"))}
-        values = {key: value for key, value in values.items() if key not in found}
-    said: Values = {}
+            detected |= {"views.cutout_area", *(f"data.{name}" for name in ("split", "side", "mean", "std", "pad"))}
+        values = {key: value for key, value in values.items() if key not in detected}
+    explicit: Values = {}
     for text in sets:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"--set {text!r} has no '='; write --set key=value, for example --set train.lr=0.001.")
-        said[key.strip()] = value.strip()
-    said.update({key: value for key, value in (flags or {}).items() if value is not None})
-    if "backbone.name" in values and "backbone.name" not in said:
+        explicit[key.strip()] = value.strip()
+    explicit.update({key: value for key, value in (flags or {}).items() if value is not None})
+    if "backbone.name" in values and "backbone.name" not in explicit:
         registry.backbone_from_file(values["backbone.name"], recipe_file)
-    made = Draft({**values, **said}, frozenset(said))
-    _ = made.request  # an unknown key or a bad value is an error now, not after an hour of decoding
-    return made
+    result = Draft({**values, **explicit}, frozenset(explicit))
+    _ = result.request  # an unknown key or a bad value is an error now, not after an hour of decoding
+    return result
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -186,7 +186,7 @@ def _decoded(part: Listing, side: int | None) -> Decoded:
             if skipped
             else ""
         )
-        raise InputError(f"{part.root} holds no image that can be read{detail}.")
+        raise InputError(f"{part.root} contains no readable image{detail}.")
     return decoded
 
 

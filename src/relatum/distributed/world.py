@@ -81,10 +81,10 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, images: int, world: World) -> Tensor:
-        own, most = world.share(images), -(-images // world.size)
-        views = _views(rows, images, own, world)
+        share, most = world.share(images), -(-images // world.size)
+        views = _views(rows, images, share, world)
         padded = rows.new_zeros(views, most, *rows.shape[1:])
-        padded[:, :own] = rows.reshape(views, own, *rows.shape[1:])
+        padded[:, :share] = rows.reshape(views, share, *rows.shape[1:])
         parts = [torch.empty_like(padded) for _ in range(world.size)]
         distributed.all_gather(parts, padded)
         # (K, most, R, ...): image i of process r is image i·R + r of the mini-batch; the padding comes last.
@@ -97,11 +97,11 @@ class _Gather(torch.autograd.Function):
         return ctx.world.own_rows(ctx.world.sum(gradient.contiguous()), ctx.views), None, None
 
 
-def _views(rows: Tensor, images: int, own: int, world: World) -> int:
+def _views(rows: Tensor, images: int, share: int, world: World) -> int:
     """K: from the rows of this process, or from another process where this one has no image."""
-    views = len(rows) // own if own else 0
+    views = len(rows) // share if share else 0
     if images < world.size:  # every process takes part, so that nobody waits
-        found = torch.tensor(views, device=rows.device)
-        distributed.all_reduce(found, distributed.ReduceOp.MAX)
-        views = int(found)
+        largest = torch.tensor(views, device=rows.device)
+        distributed.all_reduce(largest, distributed.ReduceOp.MAX)
+        views = int(largest)
     return views

@@ -78,21 +78,21 @@ def plus_plus(points: Tensor, clusters: int, inits: int, *name: int) -> Tensor:
     """
     keys = rng.key(rng.CLUSTER, *name, np.arange(inits))
     draws = rng.uniform(keys, np.arange(clusters))
-    chosen = (draws[:, 0] * len(points)).astype(np.int64)
+    latest_index = (draws[:, 0] * len(points)).astype(np.int64)
     centroids = torch.empty(inits, clusters, points.shape[1])
     norms = (points * points).sum(1, keepdim=True)
     distance = torch.full((len(points), inits), torch.inf)
     for number in range(clusters):
-        latest = points[torch.from_numpy(chosen)]
+        latest = points[torch.from_numpy(latest_index)]
         centroids[:, number] = latest
         if number + 1 == clusters:
             break
         latest_norms = (latest * latest).sum(1)
         distance = torch.minimum(distance, (norms - 2 * (points @ latest.T) + latest_norms).clamp_(min=0))
-        distance[torch.from_numpy(chosen), torch.arange(inits)] = 0  # a point is never chosen twice
+        distance[torch.from_numpy(latest_index), torch.arange(inits)] = 0  # a point is never chosen twice
         total = distance.T.double().cumsum(1)
         for start in range(inits):
-            chosen[start] = _draw(total[start], float(draws[start, number + 1]))
+            latest_index[start] = _draw(total[start], float(draws[start, number + 1]))
     return centroids
 
 

@@ -61,10 +61,10 @@ def nearest(
     rows = max(1, _BLOCK_BYTES // (4 * len(g)))
     for start in range(0, len(queries), rows):
         q = _prepared(queries[start : start + rows], metric)
-        own = None if exclude is None else exclude[start : start + rows]
-        for i, candidates in enumerate(search(q, own)):
-            if own is not None:
-                candidates = candidates[candidates != own[i]]
+        excluded = None if exclude is None else exclude[start : start + rows]
+        for i, candidates in enumerate(search(q, excluded)):
+            if excluded is not None:
+                candidates = candidates[candidates != excluded[i]]
             distances[start + i], indices[start + i] = _refine(q[i], g, candidates, k, metric)
         if advance is not None:
             advance(len(q))
@@ -99,15 +99,15 @@ class _Proposer:
         self.g = centred.astype(self.kind)
         self.norms = (np.zeros(len(g)) if metric == "cosine" else norms).astype(self.kind)
 
-    def __call__(self, q: Floats, own: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
+    def __call__(self, q: Floats, excluded: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
         q = q - self.centre
         squares = np.einsum("qd,qd->q", q, q)
         kind = self.kind if squares.max() < 1e30 else np.float64
         approximate = (-2.0 * q).astype(kind) @ self.g.T
         approximate += self.norms
-        if own is not None:
-            known = np.flatnonzero(own >= 0)
-            approximate[known, own[known]] = np.inf
+        if excluded is not None:
+            known = np.flatnonzero(excluded >= 0)
+            approximate[known, excluded[known]] = np.inf
         error = 2 * (q.shape[1] + 4) * float(np.finfo(approximate.dtype).eps) * (squares + self.largest)
         error += float(np.finfo(np.float32).tiny)
         limit = _at_least_kth(approximate, self.k) + 2 * error
@@ -155,8 +155,7 @@ def _faiss(g: Floats, k: int) -> Callable[[Floats, NDArray[np.int64] | None], li
     index.add(g.astype(np.float32))
     wanted = min(k + 1, len(g))  # one more, for the query itself
 
-    def search(q: Floats, own: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
-        found: list[NDArray[np.int64]] = list(index.search(q.astype(np.float32), wanted)[1])
-        return found
+    def search(q: Floats, excluded: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
+        return list(index.search(q.astype(np.float32), wanted)[1])
 
     return search

@@ -148,9 +148,9 @@ class Objective(nn.Module):
         """A batch from what `forward` accepts. Bare views are numbered by `next_step`, so that their draws differ."""
         if isinstance(batch, Batch):
             return batch
-        made = Batch.of(batch).replace(step=self.next_step)
+        result = Batch.of(batch).replace(step=self.next_step)
         self.next_step += 1
-        return made
+        return result
 
     def encode(self, batch: Batch, encoder: nn.Module | None = None, *, small: bool = False) -> Tensor:
         """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m.

@@ -83,9 +83,9 @@ class DeepInfoMax(Objective):
         first_map = self.backbone.stem(batch.views.flatten(0, 1))  # type: ignore[operator]
         y = self.gather(self.backbone.body(first_map), batch)  # type: ignore[operator]
         # The local discriminator is nine tenths of a step: each process runs it on its own views only.
-        own, other = (self.world.own_rows(rows, len(batch.views)) for rows in (y, y.roll(1, 0)))
-        share = self.world.size * len(own) / len(y)
-        local = share * local_loss(self.local, self.places(first_map, batch), own, other)
+        matching, other = (self.world.own_rows(rows, len(batch.views)) for rows in (y, y.roll(1, 0)))
+        share = self.world.size * len(matching) / len(y)
+        local = share * local_loss(self.local, self.places(first_map, batch), matching, other)
         prior = prior_loss(self.prior, y, uniform_prior(y, batch), adversarial=self.adversarial)
         return self.beta * local + self.gamma * prior, {
             "local": self.world.mean(local.detach()),
@@ -98,8 +98,8 @@ class DeepInfoMax(Objective):
         if self.locations is None or self.locations >= rows.shape[1]:
             return rows
         key = int(rng.key(rng.PRIOR, batch.seed, batch.epoch, batch.step, 1).astype(np.int64))
-        chosen = np.sort(rng.permutation(rows.shape[1], key)[: self.locations])
-        return rows[:, torch.from_numpy(chosen).to(rows.device)]
+        places = np.sort(rng.permutation(rows.shape[1], key)[: self.locations])
+        return rows[:, torch.from_numpy(places).to(rows.device)]
 
     def accelerate(self, compile: Callable[[nn.Module], Any]) -> None:
         """Nothing is compiled: the local discriminator takes nine tenths of a Conv-4 step, and it is large products."""

@@ -2,7 +2,7 @@
 
 For every two views i < j, image n's view i meets its own view j (a positive) and another image's view j (a negative),
 so P = M(K² - K). Negatives come by rolling the mini-batch, as in the paper's listing, or at random among the other
-images, as in its pseudo-code. No torch is needed to make a list; a rolled list depends on K and M alone: made once.
+images, as in its pseudo-code. Lists need no torch; a rolled list depends on K and M alone and is computed once.
 
 Shape letters: K views per image, M images, P pairs. Row k * M + m of the features is view k of image m.
 """
@@ -44,7 +44,7 @@ class ByRow:
 
     @classmethod
     def of(cls, pairs: Pairs) -> ByRow:
-        """Sort a list both ways; stable, so the order is the list's own within a row."""
+        """Sort a list both ways; stable, so pairs keep the list's order within a row."""
         # numpy sorts 16-bit keys by radix: 0.3 ms for 63,488 pairs instead of 3.
         small = np.uint16 if pairs.rows <= 1 << 16 else np.int32
         left = np.argsort(pairs.left.astype(small), kind="stable")
@@ -112,7 +112,7 @@ class Pairs:
         return ByRow.of(self)
 
     def part(self, number: int, parts: int) -> Pairs:
-        """Every `parts`-th pair from `number` on; made once for a list that is kept."""
+        """Every `parts`-th pair from `number` on; computed once for a list that is kept."""
         if (number, parts) not in self._parts:
             taken = slice(number, None, parts)
             self._parts[number, parts] = Pairs(self.left[taken], self.right[taken], self.targets[taken], self.rows)
@@ -168,8 +168,8 @@ def random_pairs(K: int, M: int, key: int, labels: ArrayLike | None = None) -> P
         return _listed(K, M, other + (other >= np.arange(M)))
     allowed = _allowed(M, labels)
     candidates = np.argsort(~allowed, axis=1, kind="stable")  # the allowed partners of each image first, in order
-    chosen = (uniform * allowed.sum(axis=1)).astype(np.int64)
-    return _listed(K, M, candidates[np.arange(M), chosen])
+    ranks = (uniform * allowed.sum(axis=1)).astype(np.int64)
+    return _listed(K, M, candidates[np.arange(M), ranks])
 
 
 @lru_cache(maxsize=16)

@@ -48,7 +48,7 @@ def save_views(
     Args:
         run: the run folder.
         views: (n, K, S, S, 3) uint8.
-        originals: (n, H, W, 3) uint8, the images that the views were made from.
+        originals: (n, H, W, 3) uint8, the source images of the views.
         names: a file or class name per image, for people.
         limit: keep only the first so many images.
     """
@@ -79,19 +79,19 @@ def save_pairs(
     """
     left, right = _images(left, "left", 4), _images(right, "right", 4)
     score, target = np.asarray(scores, np.float32).ravel(), np.asarray(targets).ravel().astype(np.int8)
-    chosen, group = select_pairs(score, target, per_group)
+    selected, group = select_pairs(score, target, per_group)
     histogram = np.stack([np.histogram(score[target == t], bins=HISTOGRAM_BINS, range=(0, 1))[0] for t in (0, 1)])
     sides = [_texts(side) for side in names or ((), ())]
     return _write(
         run,
         PAIRS,
-        left=left[chosen],
-        right=right[chosen],
-        scores=score[chosen],
-        targets=target[chosen],
+        left=left[selected],
+        right=right[selected],
+        scores=score[selected],
+        targets=target[selected],
         group=group,
-        left_names=sides[0][chosen] if len(sides[0]) else sides[0],
-        right_names=sides[1][chosen] if len(sides[1]) else sides[1],
+        left_names=sides[0][selected] if len(sides[0]) else sides[0],
+        right_names=sides[1][selected] if len(sides[1]) else sides[1],
         histogram=histogram.astype(np.int64),
     )
 
@@ -105,7 +105,7 @@ def select_pairs(
     negatives with the highest are the most confusing. A pair is shown once: the groups of a kind share what there is.
     """
     score, target = np.asarray(scores, np.float64).ravel(), np.asarray(targets).ravel()
-    chosen: list[int] = []
+    selected: list[int] = []
     groups: list[int] = []
     for number, (kind, sign, opposite) in enumerate(((1, -1, 2), (0, 1, 3), (1, 1, 0), (0, -1, 1))):
         order = np.flatnonzero(target == kind)
@@ -113,9 +113,9 @@ def select_pairs(
         # The surest take at most half (rounded up) of a small number of pairs, the most confusing the other half.
         most = -(-len(order) // 2) if number < opposite else len(order) // 2
         kept = order[: min(per_group, most)]
-        chosen += [int(i) for i in kept]
+        selected += [int(i) for i in kept]
         groups += [number] * len(kept)
-    return np.asarray(chosen, np.int64), np.asarray(groups, np.int8)
+    return np.asarray(selected, np.int64), np.asarray(groups, np.int8)
 
 
 def save_retrieval(

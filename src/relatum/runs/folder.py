@@ -109,7 +109,7 @@ class RunFolder:
         """The complete recipe. Its method may be a custom one that is not registered in this process."""
         if not self.exists():
             raise InputError(f"no run at {self.path}; name the folder that `relatum pretrain --out` wrote.")
-        return config.Recipe.from_values(config.flatten(config.read_toml(self.recipe)), made=True)
+        return config.Recipe.from_values(config.flatten(config.read_toml(self.recipe)), finished=True)
 
     def update_record(self, **changes: Any) -> None:
         """Change some keys of run.json and keep the others."""

@@ -59,7 +59,7 @@ def resolve(draft: Draft, *, root: Path | None = None) -> Resolved:
     request = draft.request
     method = METHODS[request.method]
     check_recipe(request)
-    if method.uses_labels and not request.data.labels and "data.labels" in draft.said:
+    if method.uses_labels and not request.data.labels and "data.labels" in draft.explicit:
         raise InputError(f"--labels 0: {request.method} needs labels. Leave --labels out to train on all of them.")
     whole = _load(request, root)
     images, validation = hold_out(whole, request)
@@ -105,7 +105,7 @@ def resume(run: Path, draft: Draft, *, root: Path | None = None) -> Resolved:
         warnings.append(f"{key} was {old} and is now {new}: the resumed run's bits will differ.")
     if started.version != __version__:
         warnings.append(f"this run started with relatum {started.version}; this is {__version__}: bits may differ.")
-    if "backbone.name" not in draft.said:
+    if "backbone.name" not in draft.explicit:
         registry.backbone_from_file(recipe.backbone.name, run)
     check_recipe(recipe)
     try:

@@ -73,9 +73,9 @@ def sources(
     slots = np.flatnonzero(visible.labels[indices] >= 0)
     if not len(slots):
         return result
-    chosen = indices[slots]
-    classes = visible.labels[chosen]
-    keys = rng.key(rng.SOURCE, seed, epoch, chosen[None, :], np.arange(views)[:, None])
+    labelled = indices[slots]
+    classes = visible.labels[labelled]
+    keys = rng.key(rng.SOURCE, seed, epoch, labelled[None, :], np.arange(views)[:, None])
     places = (rng.uniform(keys, [0])[..., 0] * visible.counts[classes]).astype(np.int64)
     result[:, slots] = visible.members[visible.starts[classes] + places]
     return result

@@ -54,7 +54,7 @@ def read_class_folders(
             raise InputError(f"{folder / file} belongs to none of the {len(classes)} classes of {dataset.name}.")
     decoded = decode_files(folder, listing.files, dataset.side, listing.stamps)
     if not decoded.kept:
-        raise InputError(f"{folder} holds no image that can be read.")
+        raise InputError(f"{folder} contains no readable image.")
     return ImageSet.of(
         dataset,
         split,
