@@ -160,7 +160,7 @@ def evaluate_module(protocol: str, module: nn.Module, **options: Any) -> Result:
     values |= {"data.name": info.get("dataset", "unknown"), "backbone.name": f"object:{type(module).__name__}"}
     with tempfile.TemporaryDirectory(prefix="relatum-") as place:
         folder = RunFolder(place)
-        folder.write_recipe(Recipe.from_values(values, made=True))
+        folder.write_recipe(Recipe.from_values(values, finished=True))
         save_weights(folder.backbone, module.state_dict(), {"backbone": values["backbone.name"]})
         result = evaluate(protocol, folder.path, backbone=copy.deepcopy(module), **options)
     result.path = None
