@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
 import re
 from pathlib import Path
@@ -22,7 +23,8 @@ def generator() -> ModuleType:
 def test_the_page_of_mistakes_is_what_commands_print_now() -> None:
     module = generator()
     expected = module.PAGE.read_text("utf-8").splitlines()
-    assert module.page().splitlines() == expected, "run `python docs/errors.py`"
+    changes = [line for line in difflib.ndiff(expected, module.page().splitlines()) if line[0] in "+-"]
+    assert not changes, "run `python docs/errors.py`\n" + "\n".join(changes)
     rows = [line for line in expected if line.startswith("| `relatum ")]
     assert len(rows) >= 60
     assert len(set(rows)) == len(rows)
