@@ -16,7 +16,7 @@ from relatum.config.protocols import PROTOCOLS
 HERE = Path(__file__).parent
 COMMANDS = (
     *("demo", "list", "data get", "data info", "data shard", "pretrain", "evaluate", "embed", "search"),
-    *("report", "duplicates", "outliers", "cluster", "select", "reproduce", "bench", "export", "import"),
+    *("report", "duplicates", "outliers", "cluster", "select", "explore", "reproduce", "bench", "export", "import"),
 )
 INTRODUCTION = """# Reference
 

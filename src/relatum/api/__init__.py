@@ -3,6 +3,7 @@
 from relatum.api.collections import cluster, duplicates, outliers, select
 from relatum.api.evaluating import embed, evaluate, report, search
 from relatum.api.exchange import export, import_weights
+from relatum.api.exploring import explore
 from relatum.api.paper import reproduce
 from relatum.api.pretraining import pretrain
 from relatum.api.runs import Run
@@ -13,6 +14,7 @@ __all__ = [
     "duplicates",
     "embed",
     "evaluate",
+    "explore",
     "export",
     "import_weights",
     "outliers",

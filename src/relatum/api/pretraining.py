@@ -34,6 +34,7 @@ def pretrain(
     views: int | None = None,
     batch_size: int | None = None,
     epochs: int | None = None,
+    minutes: float | None = None,
     seed: int | None = None,
     preset: str | None = None,
     recipe: StrPath | None = None,
@@ -67,6 +68,7 @@ def pretrain(
         views: K, number of views per image.
         batch_size: M, images per step.
         epochs: number of training epochs.
+        minutes: time for training; K and epochs are chosen to fit, from a few measured steps.
         seed: random seed.
         preset: `paper`, or `official` (the settings of the authors' code).
         recipe: TOML file with recipe keys to start from.
@@ -126,7 +128,13 @@ def pretrain(
         if folder.exists() and not (resume or overwrite or worker):
             raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
         _pretrain(
-            draft, folder, display, overwrite=overwrite, custom_backbone=custom_backbone, root=optional_path(root)
+            draft,
+            folder,
+            display,
+            overwrite=overwrite,
+            custom_backbone=custom_backbone,
+            root=optional_path(root),
+            minutes=minutes,
         )
     return Run(folder.path, custom_backbone)
 
@@ -139,6 +147,7 @@ def _pretrain(
     overwrite: bool,
     custom_backbone: nn.Module | None,
     root: Path | None,
+    minutes: float | None,
 ) -> None:
     """Resolve, train, score. An existing run is resumed, or replaced once the new one is about to start."""
     from relatum.training import resolve
@@ -149,8 +158,14 @@ def _pretrain(
             display.say(f"{folder.path} is finished; nothing to do.")
             return
         resolved = resolve.resume(folder.path, draft, root=root)
+        if minutes is not None:
+            display.warn(f"the minutes are ignored: the run continues to its {resolved.recipe.train.epochs} epoch(s).")
     else:
         resolved = resolve.resolve(draft, root=root)
+        if minutes is not None:
+            from relatum.training.budget import fit_to_minutes
+
+            resolved = fit_to_minutes(draft, resolved, minutes, display, custom_backbone=custom_backbone, root=root)
     from relatum.training.run import train  # imports Lightning Fabric, which takes a second
 
     objective = train(

@@ -36,6 +36,7 @@ COMMANDS: dict[str, Command] = {
     "outliers": collections.outliers,
     "cluster": collections.cluster,
     "select": collections.select,
+    "explore": collections.explore,
     "reproduce": paper.reproduce,
     "bench": tools.bench,
     "export": weights.export,

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Option
+from typer import Argument, Option
 
 from relatum.cli.options import Data, Device, Json, Root, Run, print_json
 
@@ -110,6 +110,19 @@ def select(
     if not _finish(rows, out, json):
         for row in rows:
             print(row.file)
+
+
+def explore(
+    folder: Annotated[Path, Argument(metavar="FOLDER", help="folder of images")],
+    minutes: Annotated[float, Option(help="time for training")] = 5.0,
+    out: Annotated[Path | None, Option(metavar="DIR", help="run folder [default: runs/NAME]")] = None,
+    seed: Annotated[int, Option(help="random seed")] = 1,
+    device: Device = "auto",
+) -> None:
+    """Train on a folder of photos, and write one page: a map, albums, near-duplicates, outliers and search."""
+    from relatum import api
+
+    print(api.explore(folder, minutes=minutes, out=out, seed=seed, device=device))
 
 
 def _finish(rows: Sequence[Row], out: Path | None, json: bool) -> bool:

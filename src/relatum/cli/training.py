@@ -24,6 +24,9 @@ def pretrain(
     ] = None,
     batch_size: Annotated[int | None, Option(help="M, images per step [default: 64; 128 for the baselines]")] = None,
     epochs: Annotated[int | None, Option(help="number of training epochs [default: the paper's, 200]")] = None,
+    minutes: Annotated[
+        float | None, Option(help="time for training: measure a few steps, then choose --views and --epochs to fit")
+    ] = None,
     seed: Annotated[int | None, Option(help="random seed [default: 1]")] = None,
     preset: Annotated[
         str | None, Option(help="paper, or official (the settings of the authors' code) [default: paper]")
@@ -65,6 +68,7 @@ def pretrain(
         views=views,
         batch_size=batch_size,
         epochs=epochs,
+        minutes=minutes,
         seed=seed,
         preset=preset,
         recipe=recipe,

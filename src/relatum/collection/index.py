@@ -244,6 +244,18 @@ def _decoded(listing: Listing, files: list[str], side: int) -> tuple[NDArray[np.
     return images, good, [Skipped(f, str(results[f])) for f in files if isinstance(results[f], str)]
 
 
+def load_thumbnails(source: Path, files: Sequence[str], side: int = 64) -> NDArray[np.uint8]:
+    """Thumbnails (N, side, side, 3) of files of a folder, from the cache of decoded images; grey if one is gone."""
+    listing = folder.scan(source)
+    whole = decode_files(listing.root, listing.files, side, listing.stamps, listing.read)
+    row = {listing.files[number]: i for i, number in enumerate(whole.kept)}
+    images = np.full((len(files), side, side, 3), 128, np.uint8)
+    for i, file in enumerate(files):
+        if file in row:
+            images[i] = whole.images[row[file]]
+    return images
+
+
 def _merged(parts: Sequence[Index], key: str) -> Index:
     """The rows of all parts, sorted by file."""
     parts = [part for part in parts if len(part)]

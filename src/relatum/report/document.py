@@ -98,14 +98,14 @@ def _clean(value: Any) -> Any:
 
 
 def _document(page: Page, sections: Sequence[Section]) -> str:
-    script = "".join(_asset(name) for name in SCRIPTS)
+    script = "".join(asset(name) for name in SCRIPTS)
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     missing = {s.heading: s.notes for s in sections if not s.panels and s.heading and s.reasons}
     return render(
         "page.html",
         page=page,
         policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        style=_asset("page.css"),
+        style=asset("page.css"),
         subtitle=overview.subtitle(page),
         sections=[s for s in sections if s.panels],
         missing=missing,
@@ -114,5 +114,6 @@ def _document(page: Page, sections: Sequence[Section]) -> str:
     )
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """The text of a script or style sheet of this package."""
     return resources.files("relatum.report").joinpath(name).read_text("utf-8").replace("\r\n", "\n")

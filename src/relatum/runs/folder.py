@@ -32,6 +32,7 @@ class RunFolder:
         self.relation = self.path / names.RELATION
         self.report = self.path / names.REPORT
         self.held_out = self.path / names.HELD_OUT
+        self.explore_page = self.path / names.EXPLORE
         self.checkpoints = self.path / names.CHECKPOINTS
         self.last = self.checkpoints / names.LAST_CHECKPOINT
         self.features = self.path / names.FEATURES

@@ -38,7 +38,8 @@ __all__ = [  # the names that tell a run folder from data are in `relatum.system
 RELATION = "relation.safetensors"
 REPORT = "report.html"
 HELD_OUT = "heldout.json"
-FILES = (RECIPE, METRICS, RECORD, BACKBONE, RELATION, REPORT, HELD_OUT)
+EXPLORE = "explore.html"
+FILES = (RECIPE, METRICS, RECORD, BACKBONE, RELATION, REPORT, EXPLORE, HELD_OUT)
 
 FOLDERS = RUN_FOLDERS
 

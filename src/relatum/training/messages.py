@@ -31,6 +31,8 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
     )
     if resolved.folder_defaults:
         display.say(f"defaults  picked for this folder and machine: {_as_flags(resolved.folder_defaults)}")
+        if "train.epochs" in resolved.folder_defaults:
+            display.say(f"          {_expectation(resolved)}")
     if recipe.data.labels and resolved.labels is not None:
         visible = f"{int((resolved.labels >= 0).sum()):,} of {len(images):,} ({100 * recipe.data.labels:g} %)"
         display.say(f"labels    {visible}, class-balanced, are used by training")
@@ -42,6 +44,17 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
 def _as_flags(defaults: Values) -> str:
     flags = {"backbone.name": "--backbone", "views.number": "--views", "train.epochs": "--epochs"}
     return ", ".join(f"{flags[key]} {value}" for key, value in defaults.items())
+
+
+def _expectation(resolved: Resolved) -> str:
+    """Why so many epochs, what to expect of them, and how to get a first answer sooner."""
+    recipe = resolved.recipe
+    views = recipe.train.epochs * len(resolved.images) * recipe.views.number / 1e6
+    why = "200 epochs are the most that the paper trains" if recipe.train.epochs == 200 else "fewer learn less"
+    return (
+        f"{views:.1f} million views in all; {why}. A first answer sooner: --minutes 5, which is enough for duplicates "
+        "and a rough map; search and clusters keep improving with longer training."
+    )
 
 
 def _warnings(resolved: Resolved, maker: BatchMaker) -> list[str]:

@@ -1,0 +1,60 @@
+"""`explore`: from a folder of photos to one page, with all defaults chosen."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from relatum.api.pretraining import pretrain
+from relatum.api.runs import StrPath
+from relatum.errors import InputError
+from relatum.runs.folder import RunFolder
+from relatum.system.progress import Display
+
+_MINUTES = 5.0
+
+
+def explore(
+    folder: StrPath,
+    *,
+    minutes: float = _MINUTES,
+    out: StrPath | None = None,
+    seed: int = 1,
+    device: str = "auto",
+    quiet: bool = False,
+) -> Path:
+    """Train on a folder of photos within a budget, and write one page: map, albums, near-duplicates, outliers, search.
+
+    A run that is already in `out` is used as it is (or resumed if it was interrupted), and only new photos are
+    embedded. Image files are only read.
+
+    Args:
+        folder: folder of images.
+        minutes: time for training; embedding and the page take about a minute more for a few thousand photos.
+        out: run folder; `runs/NAME` by default. The page is `explore.html` in it.
+        seed: random seed.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        quiet: print nothing.
+
+    Returns:
+        The path of the page.
+    """
+    source = Path(folder).expanduser()
+    if not source.is_dir():
+        raise InputError(f"{source} is not a folder of images.")
+    run = RunFolder(Path(out) if out is not None else Path("runs") / source.resolve().name)
+    display = Display(quiet=quiet)
+    if run.finished():
+        display.say(f"{run.path} is trained already; new photos are added to its index.")
+    elif run.exists():
+        pretrain(out=run.path, resume=True, quiet=quiet)
+    else:
+        pretrain(source, out=run.path, minutes=minutes, seed=seed, device=device, quiet=quiet)
+    from relatum.collection.index import build_index, load_thumbnails
+    from relatum.collection.overview import overview
+    from relatum.report.collection_page import write_collection_page
+
+    index = build_index(run.path, source, device=device, progress=not quiet)
+    display.say(f"index     {len(index):,} images; computing maps, albums, near-duplicates and outliers")
+    shown = overview(index, seed=seed)
+    thumbnails = load_thumbnails(source, shown.files)
+    return write_collection_page(run.explore_page, source.resolve().name, shown, thumbnails)

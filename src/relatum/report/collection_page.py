@@ -1,0 +1,109 @@
+"""The page of a collection (`relatum explore`): a map of the images, albums, near-duplicates and outliers. No torch."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum.report.document import asset, render
+from relatum.report.formatting import clean
+from relatum.report.thumbnails import Atlas
+from relatum.system.files import write_text
+from relatum.version import __version__
+
+if TYPE_CHECKING:
+    from relatum.collection.overview import Overview
+
+_GROUPS = 9  # colours; all smaller groups share a further one
+SCRIPTS = ("collection.js",)
+
+
+def write_collection_page(out: Path, name: str, overview: Overview, images: NDArray[np.uint8]) -> Path:
+    """Write one self-contained HTML page.
+
+    Args:
+        out: the file to write.
+        name: the title, usually the name of the folder.
+        overview: what the page shows.
+        images: (N, S, S, 3) thumbnails of its images.
+    """
+    atlas = Atlas()
+    tiles = atlas.add(images)
+    albums = [members for members in overview.clusters if members]
+    album_of = {i: f"album {number}" for number, members in enumerate(albums, 1) for i in members}
+    data = {
+        "files": [clean(file) for file in overview.files],
+        "dates": [_date(time) for time in overview.times],
+        "sizes": overview.sizes.tolist(),
+        "maps": {method: _unit_square(xy) for method, xy in overview.maps.items()},
+        "groups": {
+            "album": _groups([album_of.get(i, "no album") for i in range(len(overview.files))]),
+            "folder": _groups(overview.folders),
+            "date": _groups(_periods(overview.times)),
+        },
+        "neighbours": overview.neighbours.tolist(),
+        "albums": albums,
+        "duplicates": [{"members": list(group.members), "exact": group.exact} for group in overview.duplicates],
+        "outliers": overview.outliers,
+        "tiles": tiles,
+        "atlas": atlas.encode(),
+    }
+    script = "".join(asset(file) for file in SCRIPTS)
+    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    copies = sum(len(group.members) - 1 for group in overview.duplicates)
+    page = render(
+        "collection.html",
+        name=name,
+        version=__version__,
+        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        style=asset("page.css") + asset("collection.css"),
+        script=script,
+        data=data,
+        total=overview.total,
+        shown=len(overview.files),
+        albums=len(albums),
+        groups=len(overview.duplicates),
+        copies=copies,
+        skipped=overview.skipped,
+    )
+    write_text(out, page)
+    return out
+
+
+def _unit_square(xy: NDArray[np.float32]) -> list[list[float]]:
+    """Positions in [0, 1], with their proportions kept."""
+    low, high = xy.min(axis=0), xy.max(axis=0)
+    span = float((high - low).max()) or 1.0
+    centred = (xy - (low + high) / 2) / span + 0.5
+    return [[round(float(x), 4), round(float(y), 4)] for x, y in centred]
+
+
+def _groups(labels: Sequence[str]) -> dict[str, Any]:
+    """The largest groups by name, and the group number of each image; small groups are merged into the last one."""
+    counts = Counter(labels)
+    names = [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    kept = names if len(names) <= _GROUPS + 1 else names[:_GROUPS]
+    number = {name: i for i, name in enumerate(kept)}
+    titles = [clean(name) for name in kept] + (["other"] if len(kept) < len(names) else [])
+    return {"names": titles, "of": [number.get(label, len(kept)) for label in labels]}
+
+
+def _date(time: int) -> str:
+    return datetime.datetime.fromtimestamp(int(time), datetime.UTC).strftime("%Y-%m-%d")
+
+
+def _periods(times: NDArray[np.int64]) -> list[str]:
+    """The day, month or year of each image: the finest that gives few enough groups."""
+    days = [_date(time) for time in times]
+    for length in (10, 7):
+        if len({day[:length] for day in days}) <= _GROUPS + 1:
+            return [day[:length] for day in days]
+    return [day[:4] for day in days]

@@ -1,0 +1,138 @@
+"""`--minutes N`: measure a few steps on this machine, then choose K and the number of epochs that fit.
+
+What is chosen becomes part of the recipe like any other setting, so a resume or a second run of the recipe does not
+measure again and gives the same bits.
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from relatum.config import Draft, Values
+from relatum.config.methods import METHODS
+from relatum.errors import InputError
+from relatum.objectives import Objective
+from relatum.system.durations import duration
+from relatum.system.progress import Display
+from relatum.training import build
+from relatum.training.batches import BatchMaker
+from relatum.training.optim import make_optimizer, parameter_groups
+from relatum.training.resolve import Resolved, resolve
+
+_VIEWS = (2, 4, 8, 16, 32)  # K, from small to the paper's
+_ENOUGH = 40  # epochs: a larger K is worth more than further epochs from here on (the paper's figure of K)
+_MOST = 200  # epochs: the paper's
+_WARMUP, _TIMED = 2, 5  # steps
+_TRAINING = 0.9  # the share of the budget for steps; the rest is for the start, checkpoints and artifacts
+
+
+def fit_to_minutes(
+    draft: Draft,
+    resolved: Resolved,
+    minutes: float,
+    display: Display,
+    *,
+    custom_backbone: nn.Module | None = None,
+    root: Path | None = None,
+) -> Resolved:
+    """Resolve a draft again with K, epochs and, if need be, fewer images, so that training takes about `minutes`.
+
+    Args:
+        draft: what the user asked for; K and epochs that it sets are kept.
+        resolved: the draft resolved without a budget.
+        minutes: the budget.
+        display: prints the plan.
+        custom_backbone: a module to train; a copy of it is measured.
+        root: the data root folder.
+    """
+    if not minutes > 0:
+        raise InputError(f"--minutes {minutes:g} is out of range: it must be greater than 0.")
+    if resolved.recipe.run.devices > 1:
+        raise InputError("--minutes works with one device: each process would measure other times. Use --epochs.")
+    if not METHODS[resolved.recipe.method].trains:
+        return resolved
+    free_views = resolved.recipe.method == "relational" and "views.number" not in draft.said
+    free_epochs = "train.epochs" not in draft.said
+    if not (free_views or free_epochs):
+        raise InputError("--minutes chooses views and epochs, and both are given: leave one of them out.")
+    options = _VIEWS if free_views else (resolved.recipe.views.number,)
+    tried = options if len(options) == 1 else (4, 16)
+    seconds = {views: _seconds_per_step(resolved, views, custom_backbone) for views in tried}
+    steps = max(1, -(-len(resolved.images) // resolved.recipe.train.batch_size))
+    fixed = None if free_epochs else resolved.recipe.train.epochs
+    values = plan(60 * minutes * _TRAINING, steps, _by_views(seconds, options), fixed)
+    if values.pop("limit", False):
+        limit = int(60 * minutes * _TRAINING / _by_views(seconds, options)[values["views.number"]])
+        values["data.limit_train"] = max(2, limit) * resolved.recipe.train.batch_size
+    planned = resolve(replace(draft, values={**draft.values, **values}), root=root)
+    recipe, step = planned.recipe, _by_views(seconds, options)[values["views.number"]]
+    needed = recipe.train.epochs * step * -(-len(planned.images) // recipe.train.batch_size)
+    chosen = f"--views {recipe.views.number} --epochs {recipe.train.epochs}"
+    if "data.limit_train" in values:
+        chosen += f" --limit-train {values['data.limit_train']}"
+    display.say(f"budget    {minutes:g} minute(s): {chosen}, about {duration(needed)} at {1000 * step:.0f} ms a step")
+    return planned
+
+
+def plan(budget: float, steps: int, seconds: dict[int, float], epochs: int | None = None) -> Values:
+    """K and epochs for a number of seconds: the largest K that leaves enough epochs, then as many as fit.
+
+    Args:
+        budget: seconds for all steps.
+        steps: steps per epoch.
+        seconds: seconds per step for each K that may be chosen.
+        epochs: the number of epochs, if it is given.
+
+    Returns:
+        Recipe keys; `limit` is true if not even one epoch fits.
+    """
+    fitting = {views: int(budget / (steps * cost)) for views, cost in seconds.items()}
+    wanted = _ENOUGH if epochs is None else epochs
+    views = max([v for v, number in fitting.items() if number >= wanted], default=min(fitting))
+    values: Values = {"views.number": views}
+    if epochs is None:
+        values["train.epochs"] = min(_MOST, max(1, fitting[views]))
+        values["limit"] = fitting[views] < 1
+    return values
+
+
+def _by_views(seconds: dict[int, float], options: tuple[int, ...]) -> dict[int, float]:
+    """Seconds per step for every K: a line through the measured ones; the work per view is nearly constant."""
+    (first, low), (last, high) = min(seconds.items()), max(seconds.items())
+    slope = (high - low) / (last - first) if last > first else 0.0
+    return {views: max(low + slope * (views - first), 0.25 * low) for views in options}
+
+
+def _seconds_per_step(resolved: Resolved, views: int, custom_backbone: nn.Module | None) -> float:
+    """The median time of a step with K views, on a copy of everything that a step changes."""
+    recipe = replace(resolved.recipe, views=replace(resolved.recipe.views, number=views))
+    trial = replace(resolved, recipe=recipe)
+    torch.set_num_threads(recipe.run.threads or 1)
+    objective = build.make_objective(trial, copy.deepcopy(custom_backbone)).to(recipe.run.device)
+    if type(objective).start_epoch is not Objective.start_epoch:
+        raise InputError(f"--minutes cannot time {recipe.method}, whose epochs begin with other work: use --epochs.")
+    maker = BatchMaker(
+        trial.images,
+        recipe,
+        labels=trial.labels,
+        uses_labels=METHODS[recipe.method].loss_uses_labels(recipe.objective),
+        min_images=objective.min_images,
+        device=recipe.run.device,
+    )
+    optimizer = make_optimizer(recipe.train, parameter_groups(recipe.train, objective, objective.backbone))
+    times = []
+    for step in range(_WARMUP + _TIMED):
+        began = time.perf_counter()
+        loss, _ = objective(maker.make(step))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        float(loss.detach())  # waits for a GPU
+        times.append(time.perf_counter() - began)
+    return sorted(times[_WARMUP:])[_TIMED // 2]

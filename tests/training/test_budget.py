@@ -1,0 +1,51 @@
+"""`--minutes`: the plan as a pure function, and a run that is planned, recorded and repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import relatum
+from relatum.errors import InputError
+from relatum.training.budget import plan
+
+COSTS = {2: 0.01, 4: 0.02, 8: 0.04, 16: 0.08, 32: 0.16}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "views", "epochs"),
+    [(1000, 32, 62), (100, 4, 50), (10_000, 32, 200), (10, 2, 10), (0.5, 2, 1)],
+)
+def test_a_larger_budget_gives_more_views_then_more_epochs(seconds: float, views: int, epochs: int) -> None:
+    values = plan(seconds, 100, COSTS)
+    assert (values["views.number"], values["train.epochs"]) == (views, epochs)
+    assert values["limit"] == (seconds < 1)
+
+
+def test_given_epochs_leave_only_the_views_to_choose() -> None:
+    assert plan(100, 100, COSTS, epochs=10) == {"views.number": 16}
+
+
+def test_the_chosen_values_are_recorded_and_run_again_with_the_same_bits(pictures: Path, tmp_path: Path) -> None:
+    run = relatum.pretrain(pictures, minutes=0.02, out=tmp_path / "a", threads=1, quiet=True)
+    recipe = run.recipe
+    again = relatum.pretrain(recipe=run.path / "recipe.toml", out=tmp_path / "b", quiet=True)
+    assert again.recipe.views.number == recipe.views.number
+    assert again.recipe.train.epochs == recipe.train.epochs
+    assert (run.path / "backbone.safetensors").read_bytes() == (again.path / "backbone.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"minutes": 0}, "greater than 0"),
+        ({"minutes": 1, "views": 4, "epochs": 2}, "leave one"),
+        ({"minutes": 1, "method": "deepcluster"}, "use --epochs"),
+    ],
+)
+def test_impossible_budgets_are_refused(
+    pictures: Path, tmp_path: Path, options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        relatum.pretrain(pictures, out=tmp_path / "a", quiet=True, **options)  # type: ignore[arg-type]
