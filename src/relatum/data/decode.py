@@ -8,6 +8,7 @@ memory (`relatum.data.budget`).
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -34,6 +35,10 @@ _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  
 def formats() -> tuple[str, ...]:
     """The names of the supported formats."""
     Image.init()
+    with contextlib.suppress(ImportError):  # the extra `heif`
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
     return tuple(sorted(set(Image.OPEN) - _NOT_READ))
 
 

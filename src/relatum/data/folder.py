@@ -1,8 +1,10 @@
 """Reads a folder of images.
 
-Files: all files with an extension of a format that Pillow decodes, at any depth. Links are followed, each folder is
-read once. Names that start with a dot (`.ipynb_checkpoints`, `._photo.jpg`) and other files are ignored, and so are
-sub-folders that relatum has written (runs and results, see `relatum.system.outputs`).
+Files: all files with an extension of a format that Pillow decodes, at any depth, and files without an extension that
+start like an image. Links are followed, each folder is read once. Names that start with a dot (`.ipynb_checkpoints`,
+`._photo.jpg`), folders of thumbnails (`@eaDir`) and other files are ignored, and so are sub-folders that relatum has
+written (runs and results, see `relatum.system.outputs`). HEIC files without their plug-in, RAW files and SVG drawings
+are listed as skipped, with what helps.
 
 Labels: if all readable images are directly in two or more sub-folders, these are the classes, sorted by name.
 Otherwise the images are unlabelled.
@@ -28,6 +30,7 @@ from numpy.typing import NDArray
 from relatum.data import shards
 from relatum.data.decode import Source, extensions, image_size
 from relatum.data.decoded import Decoded, Read, Stamp, decode_files
+from relatum.data.file_kinds import NOT_PHOTOS, looks_like_image, why_not_read
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.system.outputs import RUN_FOLDERS, is_output
@@ -100,8 +103,14 @@ def scan(root: Path) -> Listing:
         for e in visible:
             path = os.path.join(folder, e.name)  # noqa: PTH118 - Path() would change names such as "./x"
             if _is_dir(e):
+                if e.name in NOT_PHOTOS:
+                    continue
                 (links if e.is_symlink() else waiting).append(path)
             elif os.path.splitext(e.name)[1].lower() in extensions():  # noqa: PTH122
+                stamps[path] = _stamp(e)
+            elif (advice := why_not_read(e.name)) is not None:
+                skipped.append(Skipped(path, advice))
+            elif "." not in e.name and looks_like_image(root / path):
                 stamps[path] = _stamp(e)
     files = sorted(stamps)
     return Listing(root, files, [stamps[f] for f in files], sorted(skipped, key=lambda s: s.path))

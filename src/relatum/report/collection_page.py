@@ -79,10 +79,9 @@ def write_collection_page(out: Path, name: str, overview: Overview, images: NDAr
 
 
 def _unit_square(xy: NDArray[np.float32]) -> list[list[float]]:
-    """Positions in [0, 1], with their proportions kept."""
+    """Positions in [0, 1] on both axes: the map fills its frame, and only nearness has a meaning."""
     low, high = xy.min(axis=0), xy.max(axis=0)
-    span = float((high - low).max()) or 1.0
-    centred = (xy - (low + high) / 2) / span + 0.5
+    centred = (xy - (low + high) / 2) / np.maximum(high - low, 1e-9) + 0.5
     return [[round(float(x), 4), round(float(y), 4)] for x, y in centred]
 
 

@@ -1,0 +1,41 @@
+"""What a file is, by its name and first bytes: photographs that need another tool, and images without extension."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# Folders that devices and systems fill with thumbnails, deleted files or metadata.
+NOT_PHOTOS = frozenset({"@eaDir", "@Recycle", "@Recently-Snapshot", "#recycle", "#snapshot", "__MACOSX", "lost+found"})
+_HEIF = "HEIC and HEIF need a plug-in: pip install 'relatum[heif]' (pillow-heif)"
+_RAW = "a camera's RAW file; export it as JPEG first"
+_SVG = "a vector drawing without pixels; export it as PNG first"
+_ADVICE = {
+    **dict.fromkeys((".heic", ".heif", ".hif"), _HEIF),
+    **dict.fromkeys((".svg", ".svgz"), _SVG),
+    **dict.fromkeys(
+        (".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".kdc", ".mrw", ".nef", ".nrw", ".orf", ".pef"), _RAW
+    ),
+    **dict.fromkeys((".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"), _RAW),
+}
+# The first bytes of common formats; RIFF and ISO containers name their kind a few bytes later.
+_STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"II*\x00", b"MM\x00*")
+_HEAD = 16
+
+
+def why_not_read(name: str) -> str | None:
+    """Why a photograph of this name is skipped, and what helps; None for files that are no photographs."""
+    return _ADVICE.get(Path(name).suffix.lower())
+
+
+def looks_like_image(path: Path) -> bool:
+    """Whether a file without an extension starts like an image of a common format."""
+    try:
+        if not path.is_file():  # opening a pipe would block
+            return False
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    if head.startswith(b"BM"):
+        return len(head) == _HEAD and head[6:10] == b"\0\0\0\0"  # reserved bytes: "BM" alone also starts words
+    return head.startswith(_STARTS) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")

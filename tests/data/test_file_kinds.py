@@ -1,0 +1,54 @@
+"""Files that a folder of photos holds besides JPEG and PNG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from relatum.data import folder
+from relatum.data.decode import extensions
+from relatum.data.file_kinds import looks_like_image
+
+
+def test_photographs_that_need_another_tool_are_counted_with_advice(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 40)).save(tmp_path / "a.png")
+    for name in ("b.NEF", "c.svg", "notes.txt"):
+        (tmp_path / name).write_bytes(b"x")
+    listing = folder.scan(tmp_path)
+    assert listing.files == ["a.png"]
+    assert {item.path: item.reason.split(";")[0] for item in listing.skipped} == {
+        "b.NEF": "a camera's RAW file",
+        "c.svg": "a vector drawing without pixels",
+    }
+
+
+def test_heic_says_what_to_install_or_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.heic").write_bytes(b"x")
+    listing = folder.scan(tmp_path)
+    if ".heic" in extensions():
+        assert listing.files == ["a.heic"]
+    else:
+        assert "relatum[heif]" in listing.skipped[0].reason
+
+
+def test_content_decides_where_there_is_no_extension(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 40), "red").save(tmp_path / "IMG_0001", "JPEG")
+    (tmp_path / "README").write_text("BMX is a sport, and this is no picture")
+    assert folder.scan(tmp_path).files == ["IMG_0001"]
+    assert folder.load(tmp_path).images.shape == (1, 40, 40, 3)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "TIFF", "WEBP"])
+def test_common_formats_are_recognised(tmp_path: Path, kind: str) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "x", kind)
+    assert looks_like_image(tmp_path / "x")
+    assert not looks_like_image(tmp_path)
+
+
+def test_folders_of_thumbnails_are_not_photos(tmp_path: Path) -> None:
+    for name in ("@eaDir", ".thumbnails", "holiday"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (40, 40)).save(tmp_path / name / "a.png")
+    assert folder.scan(tmp_path).files == ["holiday/a.png"]
