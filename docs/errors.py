@@ -121,7 +121,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "relatum evaluate linear no-such-run --data shapes",
         "relatum evaluate linear photos --data shapes",
         "relatum embed no-such-run photos --out z.npz",
-        "relatum embed run photos --out z.csv",
+        "relatum embed run photos --out z.xls",
         "relatum embed photos photos --out z.npz",
         "relatum embed stranger.safetensors photos --out z.npz",
         "relatum embed damaged.safetensors photos --out z.npz",

@@ -65,7 +65,7 @@ def test_a_dataset_by_name(run: Path, world: World, monkeypatch: pytest.MonkeyPa
 
 def test_bad_targets_are_found_before_the_work(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match=r"\.npz or \.parquet"):
-        embed(run, "toy", out="z.csv")
+        embed(run, "toy", out="z.xls")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match="pip install pyarrow"):
         embed(run, "toy", out="z.parquet")

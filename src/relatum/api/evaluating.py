@@ -126,7 +126,7 @@ def embed(
             Pillow images, arrays (H, W, 3) or tensors (3, H, W), uint8 or floats in [0, 1].
         return_files: return the file name of each row as well (its number where images are not files). Files that
             cannot be read have no row.
-        out: file to write as well: `.npz`, or `.parquet` (needs pyarrow).
+        out: file to write as well: `.npz`, `.parquet` (needs pyarrow), `.csv` or `.tsv`.
         architecture: of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: device for a backbone that is loaded here; a module stays where it is.

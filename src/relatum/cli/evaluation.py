@@ -53,7 +53,13 @@ def evaluate(
 def embed(
     run: Run,
     data: Data,
-    out: Annotated[Path, Option(metavar="FILE.npz|FILE.parquet", help="output file")],
+    out: Annotated[
+        Path,
+        Option(
+            metavar="FILE.npz|FILE.parquet",
+            help="output file: .npz, .parquet, .csv or .tsv (for the TensorBoard projector)",
+        ),
+    ],
     split: Annotated[str, Option(help="split of a dataset")] = "train",
     backbone: Backbone = None,
     device: Device = "auto",

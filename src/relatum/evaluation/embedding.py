@@ -13,6 +13,7 @@ from relatum import data as sources
 from relatum import registry
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
+from relatum.evaluation.tables import write_table
 from relatum.features import Features, cached, extract
 from relatum.runs.folder import RunFolder
 from relatum.runs.weights import load_backbone
@@ -48,7 +49,8 @@ def embed_images(
         backbone: a run folder, a weights file, or a module (`relatum.load_backbone`).
         data: a dataset's name, a folder of images or an image file; paths, Pillow images, arrays or tensors; or an
             `ImageSet`.
-        out: a file to write: `.npz` (features, labels, files, names) or `.parquet` (one row per image; needs pyarrow).
+        out: a file to write: `.npz` (features, labels, files, names), `.parquet` (one row per image; needs pyarrow),
+            `.csv`, or `.tsv` with a second file `.metadata.tsv` (for the TensorBoard projector).
         architecture: of a run with a custom backbone: `module:function` or a module.
         split: of a dataset.
         root: the folder that holds the datasets.
@@ -86,8 +88,8 @@ def load_for(backbone: nn.Module, data: Any, *, split: str = "train", root: Sour
 
 def _check_target(path: Path) -> Path:
     """Check the file's ending and the libraries it needs before any work is done."""
-    if path.suffix not in (".npz", ".parquet"):
-        raise InputError(f"{path} must end in .npz or .parquet.")
+    if path.suffix not in (".npz", ".parquet", ".csv", ".tsv"):
+        raise InputError(f"{path} must end in .npz, .parquet, .csv or .tsv.")
     if path.suffix == ".parquet":
         try:
             import pyarrow  # noqa: F401
@@ -102,6 +104,9 @@ def write(path: Path, z: Features, images: ImageSet) -> None:
     files = [] if images.files is None else [str(f) for f in images.files]
     if path.suffix == ".parquet":
         write_atomically(path, lambda p: _write_parquet(p, z, labels, files, images.classes))
+        return
+    if path.suffix in (".csv", ".tsv"):
+        write_table(path, z, labels, files, images.classes)
         return
 
     def save(temporary: Path) -> None:

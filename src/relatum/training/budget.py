@@ -57,8 +57,8 @@ def fit_to_minutes(
         raise InputError("--minutes works with one device: each process would measure other times. Use --epochs.")
     if not METHODS[resolved.recipe.method].trains:
         return resolved
-    free_views = resolved.recipe.method == "relational" and "views.number" not in draft.said
-    free_epochs = "train.epochs" not in draft.said
+    free_views = resolved.recipe.method == "relational" and "views.number" not in draft.explicit
+    free_epochs = "train.epochs" not in draft.explicit
     if not (free_views or free_epochs):
         raise InputError("--minutes chooses views and epochs, and both are given: leave one of them out.")
     options = _VIEWS if free_views else (resolved.recipe.views.number,)
