@@ -330,3 +330,11 @@ def test_one_text_in_place_of_a_list_is_one_value(tmp_path: Path, capsys: pytest
 def test_absurd_numbers_of_threads_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     run("pretrain", "shapes", "--threads", "100000", "--out", "never", code=2)
     assert "run.threads = 100000 is out of range: it must be at most 1024" in capsys.readouterr().err
+
+
+def test_the_help_shows_defaults_that_depend_on_the_data_or_the_method() -> None:
+    command = [sys.executable, "-m", "relatum", "pretrain", "--help"]
+    environment = os.environ | {"COLUMNS": "200"}
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+    for default in ("runs/NAME", "relational", "conv4", "the paper's, 200", "all cores"):
+        assert f"(default: {default}" in shown  # in square brackets, rich would take it for markup and drop it

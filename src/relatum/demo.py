@@ -35,7 +35,7 @@ def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -
     began = time.monotonic()
     rows = []
     for method, description, arguments in _STEPS:
-        display.say(f"\n── {description}")
+        display.print(f"\n── {description}")
         if epochs is not None and "epochs" in arguments:
             arguments = {**arguments, "epochs": epochs}
         run = api.pretrain(SHAPES.name, out=out / method, method=method, overwrite=overwrite, seed=1, **arguments)
@@ -44,7 +44,7 @@ def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -
     relational = out / "relational"
     for protocol in ("retrieval", "tsne"):
         settings = _MAP if protocol == "tsne" else {}
-        display.say(f"\n── {protocol} with the representations of relational reasoning")
+        display.print(f"\n── {protocol} with the representations of relational reasoning")
         api.evaluate(protocol, relational, data=SHAPES.name, settings=settings)
     page = api.report([relational, out / "random", out / "supervised"], out=out / names.REPORT)
     _print_table(rows)

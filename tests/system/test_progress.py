@@ -50,7 +50,7 @@ def test_without_a_terminal_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) 
 
 def test_words_are_never_markup() -> None:
     shown, text = display(terminal=False)
-    shown.say("[bold]a file's name[/bold]")
+    shown.print("[bold]a file's name[/bold]")
     shown.warn("[red]x")
     assert "[bold]a file's name[/bold]" in text.getvalue()
     assert "[red]x" in text.getvalue()

@@ -24,7 +24,7 @@ def test_control_characters_are_escaped_and_text_is_kept() -> None:
 
 def test_progress_lines_are_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     display = Display()
-    display.say(f"skipped {NASTY}")
+    display.print(f"skipped {NASTY}")
     display.warn(f"skipped {NASTY}")
     with bar(NASTY, 2, patience=0) as advance:
         advance(1, NASTY)

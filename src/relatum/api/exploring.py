@@ -44,7 +44,7 @@ def explore(
     run = RunFolder(Path(out) if out is not None else Path("runs") / source.resolve().name)
     display = Display(quiet=quiet)
     if run.finished():
-        display.say(f"{run.path} is trained already; new photos are added to its index.")
+        display.print(f"{run.path} is trained already; new photos are added to its index.")
     elif run.exists():
         pretrain(out=run.path, resume=True, quiet=quiet)
     else:
@@ -54,7 +54,7 @@ def explore(
     from relatum.report.collection_page import write_collection_page
 
     index = build_index(run.path, source, device=device, progress=not quiet)
-    display.say(f"index     {len(index):,} images; computing maps, albums, near-duplicates and outliers")
+    display.print(f"index     {len(index):,} images; computing maps, albums, near-duplicates and outliers")
     shown = overview(index, seed=seed)
     thumbnails = load_thumbnails(source, shown.files)
     return write_collection_page(run.explore_page, source.resolve().name, shown, thumbnails)

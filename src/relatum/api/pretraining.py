@@ -122,6 +122,8 @@ def pretrain(
     sets = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else as_list(set)
     draft = config.draft(recipe_file=None if recipe is None else Path(recipe), sets=sets, flags=flags)
     folder = _run_folder(out, draft, resume=resume)
+    if resume and not folder.exists() and draft.get("data.name") is None:
+        raise InputError(f"there is no run to resume in {folder.path}.")
     worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run
     display = Display(quiet=quiet or worker)
     with nullcontext() if worker else folder.lock():
@@ -155,7 +157,7 @@ def _pretrain(
     exists = folder.exists()
     if exists and not overwrite:
         if folder.finished() and folder.read_record().get("classifier_score") != "pending":
-            display.say(f"{folder.path} is finished; nothing to do.")
+            display.print(f"{folder.path} is finished; nothing to do.")
             return
         resolved = resolve.resume(folder.path, draft, root=root)
         if minutes is not None:

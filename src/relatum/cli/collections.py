@@ -26,7 +26,7 @@ def duplicates(
     data: Data,
     out: Out = None,
     threshold: Annotated[
-        float | None, Option(help="largest difference between thumbnails of copies [default: 0.36]", min=0)
+        float | None, Option(help="largest difference between thumbnails of copies (default: 0.36)", min=0)
     ] = None,
     split: Split = "train",
     device: Device = "auto",
@@ -71,7 +71,7 @@ def cluster(
     run: Run,
     data: Data,
     out: Out = None,
-    number: Annotated[int | None, Option(help="number of clusters [default: chosen by the silhouette score]")] = None,
+    number: Annotated[int | None, Option(help="number of clusters (default: chosen by the silhouette score)")] = None,
     method: Annotated[str, Option(help="kmeans, or hdbscan (leaves out images outside dense groups)")] = "kmeans",
     seed: Annotated[int, Option(help="random seed")] = 1,
     split: Split = "train",
@@ -115,7 +115,7 @@ def select(
 def explore(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="folder of images")],
     minutes: Annotated[float, Option(help="time for training")] = 5.0,
-    out: Annotated[Path | None, Option(metavar="DIR", help="run folder [default: runs/NAME]")] = None,
+    out: Annotated[Path | None, Option(metavar="DIR", help="run folder (default: runs/NAME)")] = None,
     seed: Annotated[int, Option(help="random seed")] = 1,
     device: Device = "auto",
 ) -> None:

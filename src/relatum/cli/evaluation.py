@@ -15,11 +15,13 @@ from relatum.system.text import printable
 
 def evaluate(
     protocol: Annotated[str, Argument(help="linear, knn, finetune, retrieval or tsne")],
-    run: Annotated[Path, Argument(metavar="RUN", help="run folder, or a ledger entry with weights")],
+    run: Annotated[
+        Path, Argument(metavar="RUN", help="run folder, or a ledger entry with weights (results/NAME.json)")
+    ],
     data: Annotated[str, Option(help="dataset name or folder of images")],
     split: Annotated[str, Option(help="test, or val for the images held out by --val-fraction")] = "test",
     epochs: Annotated[int | None, Option(help="number of training epochs of the linear probe or of finetuning")] = None,
-    seed: Annotated[int | None, Option(help="random seed of the evaluation [default: 1]")] = None,
+    seed: Annotated[int | None, Option(help="random seed of the evaluation (default: 1)")] = None,
     tag: Annotated[str, Option(help="suffix of the result file's name")] = "",
     set: Set = None,
     backbone: Backbone = None,
@@ -98,7 +100,7 @@ def search(
 
 def report(
     runs: Annotated[list[Path], Argument(metavar="RUN…", help="run folders")],
-    out: Annotated[Path | None, Option(help="output file [default: RUN/report.html]")] = None,
+    out: Annotated[Path | None, Option(help="output file (default: RUN/report.html)")] = None,
 ) -> None:
     """Write one self-contained HTML report of one run, or of several side by side."""
     from relatum import api

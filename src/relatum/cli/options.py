@@ -17,10 +17,10 @@ Data = Annotated[
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
 Root = Annotated[
-    Path | None, typer.Option(help="data root folder [default: $RELATUM_DATA, or the user's cache folder]")
+    Path | None, typer.Option(help="folder of the datasets (default: $RELATUM_DATA, or the user's cache folder)")
 ]
 Backbone = Annotated[
-    str | None, typer.Option(metavar="MODULE:FUNCTION", help="backbone of a run that was trained with your own one")
+    str | None, typer.Option(metavar="MODULE:FUNCTION", help="custom backbone that the run was trained with")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]

@@ -27,7 +27,7 @@ def reproduce(
     dry_run: Annotated[bool, Option("--dry-run", help="print the plan and run nothing")] = False,
     render: Annotated[bool, Option("--render", help="render the results that exist and run nothing")] = False,
     ledger: Annotated[
-        list[Path] | None, Option(help="folders of ledger entries (records of finished runs) [default: results]")
+        list[Path] | None, Option(help="folders of ledger entries (records of finished runs) (default: results)")
     ] = None,
     jobs: Annotated[int, Option(help="number of runs in parallel; they share the CPU cores")] = 1,
     executor: Annotated[str, Option(help="local, or ray (needs the extra `ray`)")] = "local",

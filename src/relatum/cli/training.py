@@ -12,24 +12,24 @@ from relatum.cli.options import Root, Set, echo
 
 def pretrain(
     data: Annotated[str | None, Argument(metavar="DATA", help="dataset name or folder of images")] = None,
-    out: Annotated[Path | None, Option(metavar="RUN", help="run folder [default: runs/NAME]")] = None,
+    out: Annotated[Path | None, Option(metavar="RUN", help="run folder (default: runs/NAME)")] = None,
     method: Annotated[
-        str | None, Option(help="training method (see `relatum list methods`) [default: relational]")
+        str | None, Option(help="training method (see `relatum list methods`) (default: relational)")
     ] = None,
     backbone: Annotated[
-        str | None, Option(help="backbone name (see `relatum list backbones`) or module:function [default: conv4]")
+        str | None, Option(help="backbone name (see `relatum list backbones`) or module:function (default: conv4)")
     ] = None,
     views: Annotated[
-        int | None, Option(help="K, number of views per image [default: the paper's, 32; 8 for a folder on a CPU]")
+        int | None, Option(help="K, number of views per image (default: the paper's, 32; 8 for a folder on a CPU)")
     ] = None,
-    batch_size: Annotated[int | None, Option(help="M, images per step [default: 64; 128 for the baselines]")] = None,
-    epochs: Annotated[int | None, Option(help="number of training epochs [default: the paper's, 200]")] = None,
+    batch_size: Annotated[int | None, Option(help="M, images per step (default: 64; 128 for the baselines)")] = None,
+    epochs: Annotated[int | None, Option(help="number of training epochs (default: the paper's, 200)")] = None,
     minutes: Annotated[
         float | None, Option(help="time for training: measure a few steps, then choose --views and --epochs to fit")
     ] = None,
-    seed: Annotated[int | None, Option(help="random seed [default: 1]")] = None,
+    seed: Annotated[int | None, Option(help="random seed (default: 1)")] = None,
     preset: Annotated[
-        str | None, Option(help="paper, or official (the settings of the authors' code) [default: paper]")
+        str | None, Option(help="paper, or official (the settings of the authors' code) (default: paper)")
     ] = None,
     recipe: Annotated[Path | None, Option(help="TOML file with recipe keys to start from")] = None,
     set: Set = None,
@@ -38,22 +38,22 @@ def pretrain(
     ] = False,
     overwrite: Annotated[bool, Option("--overwrite", help="replace an existing run")] = False,
     init: Annotated[str | None, Option(help="start from the weights of this run or file")] = None,
-    device: Annotated[str | None, Option(help="auto, cpu, cuda or mps [default: auto]")] = None,
-    devices: Annotated[int | None, Option(help="number of devices for data-parallel training [default: 1]")] = None,
-    threads: Annotated[int | None, Option(help="number of CPU threads [default: all cores]")] = None,
-    precision: Annotated[str | None, Option(help="32, bf16-mixed or 16-mixed [default: 32]")] = None,
+    device: Annotated[str | None, Option(help="auto, cpu, cuda or mps (default: auto)")] = None,
+    devices: Annotated[int | None, Option(help="number of devices for data-parallel training (default: 1)")] = None,
+    threads: Annotated[int | None, Option(help="number of CPU threads (default: all cores)")] = None,
+    precision: Annotated[str | None, Option(help="32, bf16-mixed or 16-mixed (default: 32)")] = None,
     compile: Annotated[
-        str | None, Option(help="compile the backbone with torch.compile: auto, on or off [default: auto]")
+        str | None, Option(help="compile the backbone with torch.compile: auto, on or off (default: auto)")
     ] = None,
     labels: Annotated[float | None, Option(help="fraction of the labels that training may use")] = None,
     val_fraction: Annotated[
-        float | None, Option(help="fraction of the training set to hold out for validation [default: 0]")
+        float | None, Option(help="fraction of the training set to hold out for validation (default: 0)")
     ] = None,
-    limit_train: Annotated[int | None, Option(help="train on at most this many images [default: all]")] = None,
-    side: Annotated[int | None, Option(metavar="PX", help="side of a view in pixels [default: the dataset's]")] = None,
+    limit_train: Annotated[int | None, Option(help="train on at most this many images (default: all)")] = None,
+    side: Annotated[int | None, Option(metavar="PX", help="side of a view in pixels (default: the dataset's)")] = None,
     strict: Annotated[bool | None, Option("--strict", help="fail on an unreadable image file")] = None,
     knn_every: Annotated[
-        int | None, Option(help="measure kNN accuracy every this many epochs [default: never]")
+        int | None, Option(help="measure kNN accuracy every this many epochs (default: never)")
     ] = None,
     root: Root = None,
 ) -> None:

@@ -31,13 +31,13 @@ class EpochContext:
         seed, epoch: for draws.
         features: gives the (N, d) float32 representations of all clean training images, by the backbone in eval mode;
             row n is image n.
-        say: prints a progress line.
+        print: prints a progress line.
     """
 
     seed: int
     epoch: int
     features: Callable[[], Tensor]
-    say: Callable[[str], None] = lambda text: None
+    print: Callable[[str], None] = lambda text: None
 
 
 @dataclass(frozen=True)

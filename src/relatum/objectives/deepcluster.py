@@ -88,7 +88,7 @@ class DeepCluster(Objective):
         In data-parallel training the first process clusters for all: each has batch-norm statistics of its own.
         """
         began = time.perf_counter()
-        context.say(f"epoch {context.epoch + 1}: clustering the training images")
+        context.print(f"epoch {context.epoch + 1}: clustering the training images")
         previous = self.pseudo_labels.clone().cpu()
         several = distributed.is_available() and distributed.is_initialized()
         if not several or distributed.get_rank() == 0:
@@ -99,7 +99,7 @@ class DeepCluster(Objective):
         sizes = torch.bincount(labels, minlength=self.clusters)
         self.cluster_weights.copy_(1 - sizes / len(labels))
         known = "" if int(previous.min()) < 0 else f", NMI {clustering.mutual_information(previous, labels):.2f}"
-        context.say(
+        context.print(
             f"{int((sizes > 0).sum())} clusters of {len(labels)} images,"
             f" {int(sizes.min())} to {int(sizes.max())} in each{known}, {time.perf_counter() - began:.1f} s"
         )

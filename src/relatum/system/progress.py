@@ -1,4 +1,4 @@
-"""What people see while relatum works: plain words and a bar on standard error, nothing on standard output."""
+"""Messages and progress bars on standard error; nothing goes to standard output."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ _MEASURED_SECONDS = 3.0  # what the first estimate of the whole is based on
 
 
 class Display:
-    """Says things and shows a training bar with loss, accuracies, views per second and time left."""
+    """Prints messages and shows a training bar with loss, accuracies, views per second and time left."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
-        self._said_estimate = True
+        self._estimated = True
         self._total = 0
 
-    def say(self, text: str) -> None:
-        """One line."""
+    def print(self, text: str) -> None:
+        """Print one line."""
         self.console.print(escape(printable(phrase(text))))
 
     def warn(self, text: str) -> None:
-        """One line that wants to be seen."""
+        """Print one line marked as a note."""
         self.console.print(f"[yellow]note:[/yellow] {escape(printable(phrase(text)))}")
 
     @contextmanager
     def training(self, total: int, done: int) -> Iterator[None]:
         """Show the bar while training runs."""
         self._total, self._first, self._began, self._line = total, done, time.monotonic(), time.monotonic()
-        self._said_estimate, self._warm = total <= done, False
+        self._estimated, self._warm = total <= done, False
         if not self.console.is_terminal:
             yield
             return
@@ -73,11 +73,11 @@ class Display:
         if not self._warm:  # the first step may compile kernels: 20 s that say nothing about the others
             self._warm, self._first, self._began = True, step, time.monotonic()
         elapsed = time.monotonic() - self._began
-        if not self._said_estimate and elapsed > _MEASURED_SECONDS and step - self._first >= 3:
+        if not self._estimated and elapsed > _MEASURED_SECONDS and step - self._first >= 3:
             left = elapsed / (step - self._first) * (self._total - step)
             if left > 2 * _MEASURED_SECONDS:
-                self.say(f"about {duration(left)} to go on this machine")
-            self._said_estimate = True
+                self.print(f"about {duration(left)} to go on this machine")
+            self._estimated = True
         if self._bar is not None:
             self._bar.update(self._task, completed=step)
 
@@ -89,12 +89,12 @@ class Display:
         figures = "  ".join(f"{word} {row[name]:.3f}" for name, word in names.items() if name in row)
         figures += f"  {row['views_per_second']:,.0f} views/s"
         if "knn_accuracy" in row:
-            self.say(f"epoch {row['epoch']}: kNN accuracy {row['knn_accuracy']:.2f} %")
+            self.print(f"epoch {row['epoch']}: kNN accuracy {row['knn_accuracy']:.2f} %")
         if self._bar is not None:
             self._bar.update(self._task, description=f"epoch {row['epoch']}", figures=figures)
         elif time.monotonic() - self._line > _LINE_SECONDS:
             self._line = time.monotonic()
-            self.say(f"step {step}/{self._total}  epoch {row['epoch']}  {figures}")
+            self.print(f"step {step}/{self._total}  epoch {row['epoch']}  {figures}")
 
 
 @contextmanager
@@ -113,8 +113,8 @@ def bar(
     """
     console = Console(stderr=True, quiet=not show)
     amount = DownloadColumn() if bytes else MofNCompleteColumn()
-    words, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
-    columns = (words, BarColumn(), amount, TextColumn("left"), TimeRemainingColumn(), note)
+    label, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
+    columns = (label, BarColumn(), amount, TextColumn("left"), TimeRemainingColumn(), note)
     drawn = Progress(*columns, console=console, transient=True)
     task = drawn.add_task(printable(text), total=total, completed=start, note="")
     begun, started, said = time.monotonic(), False, time.monotonic()

@@ -76,7 +76,7 @@ def fit_to_minutes(
     chosen = f"--views {recipe.views.number} --epochs {recipe.train.epochs}"
     if "data.limit_train" in values:
         chosen += f" --limit-train {values['data.limit_train']}"
-    display.say(f"budget    {minutes:g} minute(s): {chosen}, about {duration(needed)} at {1000 * step:.0f} ms a step")
+    display.print(f"budget    {minutes:g} minute(s): {chosen}, about {duration(needed)} at {1000 * step:.0f} ms a step")
     return planned
 
 

@@ -87,10 +87,10 @@ def compile_where_asked(
     parts: list[nn.Module] = []
     objective.accelerate(parts.append)
     if not parts:
-        display.say(f"{recipe.method} has nothing to compile")
+        display.print(f"{recipe.method} has nothing to compile")
         return not_compiled
     side, count = recipe.data.side or 32, recipe.views.number * -(-recipe.train.batch_size // maker.world)
-    display.say("compiling the backbone (about a minute the first time)")
+    display.print("compiling the backbone (about a minute the first time)")
     example = torch.zeros(count, 3, side, side).contiguous(memory_format=torch.channels_last)
     objective.to(maker.device)
     failure = compile_backbone(objective, example.to(maker.device), fabric)

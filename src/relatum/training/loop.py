@@ -180,7 +180,7 @@ class Trainer:
 
     def _start_epoch(self) -> None:
         epoch = self.step // self.maker.steps_per_epoch
-        context = EpochContext(self.recipe.seed, epoch, self.features, self.display.say)
+        context = EpochContext(self.recipe.seed, epoch, self.features, self.display.print)
         renewed = self.objective.start_epoch(context)
         optim.forget(self.optimizer, renewed)
         self.objective.train()

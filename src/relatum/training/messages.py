@@ -23,19 +23,19 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
     size = f"{recipe.data.side} × {recipe.data.side}"
     classes = f"{len(images.classes)} classes" if images.classes else "no labels"
     machine = f"{recipe.run.device}, {recipe.run.threads} thread(s), {recipe.run.kernels} kernels"
-    display.say(f"data      {recipe.data.name}: {len(images):,} images of {size}, {classes}{held_out}")
-    display.say(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
-    display.say(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
-    display.say(
+    display.print(f"data      {recipe.data.name}: {len(images):,} images of {size}, {classes}{held_out}")
+    display.print(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
+    display.print(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
+    display.print(
         f"training  {recipe.train.epochs} epoch(s) of {maker.steps_per_epoch:,} steps on {machine}, seed {recipe.seed}"
     )
     if resolved.folder_defaults:
-        display.say(f"defaults  picked for this folder and machine: {_as_flags(resolved.folder_defaults)}")
+        display.print(f"defaults  picked for this folder and machine: {_as_flags(resolved.folder_defaults)}")
         if "train.epochs" in resolved.folder_defaults:
-            display.say(f"          {_expectation(resolved)}")
+            display.print(f"          {_expectation(resolved)}")
     if recipe.data.labels and resolved.labels is not None:
         visible = f"{int((resolved.labels >= 0).sum()):,} of {len(images):,} ({100 * recipe.data.labels:g} %)"
-        display.say(f"labels    {visible}, class-balanced, are used by training")
+        display.print(f"labels    {visible}, class-balanced, are used by training")
     for text in (*resolved.warnings, *_warnings(resolved, maker)):
         display.warn(text)
     _list_skipped(resolved, display)
@@ -75,9 +75,9 @@ def _list_skipped(resolved: Resolved, display: Display) -> None:
         return
     display.warn(f"{len(skipped)} file(s) could not be read and are skipped:")
     for item in skipped[:_SKIPPED_SHOWN]:
-        display.say(f"  {item.path}: {item.reason}")
+        display.print(f"  {item.path}: {item.reason}")
     if len(skipped) > _SKIPPED_SHOWN:
-        display.say(f"  … and {len(skipped) - _SKIPPED_SHOWN} more, all listed in {names.RECORD}")
+        display.print(f"  … and {len(skipped) - _SKIPPED_SHOWN} more, all listed in {names.RECORD}")
 
 
 def warn_about_changes(folder: RunFolder, display: Display) -> None:

@@ -99,7 +99,7 @@ def train(
         return None
     seconds = earlier_seconds + time.monotonic() - started
     folder.update_record(status="finished", seconds=seconds, steps=trainer.step)
-    display.say(f"done in {duration(seconds)}: {folder.path}")
+    display.print(f"done in {duration(seconds)}: {folder.path}")
     return objective
 
 
@@ -110,7 +110,7 @@ def _run_steps(
     newest = checkpoint.newest(folder.path)
     if newest is not None:
         trainer.restore(newest[1])
-        display.say(f"resumed at step {trainer.step:,} of {trainer.total:,}")
+        display.print(f"resumed at step {trainer.step:,} of {trainer.total:,}")
     elif first_process:
         snapshots.save_views(folder.path, maker)
     if trainer.step < trainer.total:
