@@ -64,7 +64,7 @@ def test_a_dataset_by_name(run: Path, world: World, monkeypatch: pytest.MonkeyPa
 
 
 def test_bad_targets_are_found_before_the_work(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match=r"\.npz or \.parquet"):
+    with pytest.raises(InputError, match=r"\.npz, \.parquet, \.csv or \.tsv"):
         embed(run, "toy", out="z.xls")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(InputError, match="pip install pyarrow"):
