@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import save
 
 from relatum import backbones, config
 from relatum.errors import InputError
@@ -87,10 +88,35 @@ def test_the_metadata_is_one_key_with_sorted_json(tmp_path: Path) -> None:
     save_weights(tmp_path / "w.safetensors", {"w": torch.zeros(1)}, metadata)
     with safe_open(tmp_path / "w.safetensors", framework="pt") as file:
         header = file.metadata()
-    keys = ["backbone", "dataset", "mean", "method", "num_features", "preset", "side", "std", "version"]
+    keys = ["backbone", "dataset", "digest", "mean", "method", "num_features", "preset", "side", "std", "version"]
     assert list(header) == ["relatum"]
     assert list(json.loads(header["relatum"])) == keys
     assert load_weights(tmp_path / "w.safetensors")[1] == metadata
+
+
+def test_no_flipped_byte_changes_what_is_loaded(tmp_path: Path) -> None:
+    path, weights = tmp_path / "w.safetensors", {"a": torch.randn(40), "b": torch.ones(3, 5)}
+    save_weights(path, weights, {"backbone": "conv4", "mean": [0.5, 0.4, 0.3], "side": 32})
+    whole, expected = path.read_bytes(), load_weights(path)
+    for position in range(len(whole)):
+        path.write_bytes(whole[:position] + bytes([whole[position] ^ 0x04]) + whole[position + 1 :])
+        try:
+            state, metadata = load_weights(path)
+        except InputError as error:
+            assert str(path) in str(error)  # noqa: PT017
+            continue
+        # Only the name of the checksum or of the metadata was hit, so nothing could be compared: the rest is intact.
+        assert "digest" not in metadata
+        assert all(torch.equal(state[name], value) for name, value in expected[0].items())
+        assert metadata == {} or all(metadata[key] == value for key, value in expected[1].items())
+
+
+def test_weights_without_a_digest_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(save({"a": torch.ones(2)}, metadata={"relatum": '{"backbone": "conv4"}'}))  # an older version's
+    assert load_weights(path)[1] == {"backbone": "conv4"}
+    path.write_bytes(save({"a": torch.ones(2)}))  # another tool's
+    assert load_weights(path)[1] == {}
 
 
 def test_metadata_of_a_folder_names_no_path(tmp_path: Path) -> None:

@@ -127,8 +127,7 @@ def pretrain(
     worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run
     display = Display(quiet=quiet or worker)
     with nullcontext() if worker else folder.lock():
-        if folder.exists() and not (resume or overwrite or worker):
-            raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
+        _check_folder(folder, resume=resume or worker, overwrite=overwrite)
         _pretrain(
             draft,
             folder,
@@ -153,13 +152,15 @@ def _pretrain(
 ) -> None:
     """Resolve, train, score. An existing run is resumed, or replaced once the new one is about to start."""
     from relatum.training import resolve
+    from relatum.training.resume import open_run
 
-    exists = folder.exists()
+    exists, start = _holds_run(folder), None
     if exists and not overwrite:
-        if folder.finished() and folder.read_record().get("classifier_score") != "pending":
+        if _is_finished(folder, display):
             display.print(f"{folder.path} is finished; nothing to do.")
             return
-        resolved = resolve.resume(folder.path, draft, root=root)
+        started, start = open_run(folder, display)
+        resolved = resolve.resume(folder.path, started, draft, root=root)
         if minutes is not None:
             display.warn(f"the minutes are ignored: the run continues to its {resolved.recipe.train.epochs} epoch(s).")
     else:
@@ -171,11 +172,55 @@ def _pretrain(
     from relatum.training.run import train  # imports Lightning Fabric, which takes a second
 
     objective = train(
-        resolved, folder, display, custom_backbone=custom_backbone, root=root, replace=exists and overwrite
+        resolved,
+        folder,
+        display,
+        custom_backbone=custom_backbone,
+        root=root,
+        start=start,
+        replace=exists and overwrite,
     )
     if objective is not None and hasattr(objective, "predict"):
-        folder.update_record(classifier_score="pending")  # a run that is killed here is scored by the next resume
         folder.update_record(classifier_score=_score_classifier(objective, resolved, folder, display, root))
+
+
+def _holds_run(folder: RunFolder) -> bool:
+    return folder.exists() or folder.has_checkpoints()
+
+
+def _check_folder(folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
+    """Refuse a folder that must not be trained in or replaced."""
+    if not _holds_run(folder) or resume:
+        return
+    if not folder.is_run():
+        name = (folder.recipe if folder.exists() else folder.checkpoints).name
+        raise InputError(
+            f"{folder.path} holds a {name} that is not of a run of relatum, or of an incomplete one: "
+            "nothing is overwritten; choose another --out, or remove it."
+        )
+    if not overwrite:
+        raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
+
+
+def _is_finished(folder: RunFolder, display: Display) -> bool:
+    """Whether nothing is left to do. Damaged weights are written again where there is a checkpoint."""
+    record = folder.read_record()
+    if not folder.finished() or record.get("classifier_score") == "pending":
+        return False
+    from relatum.runs.weights import load_weights
+
+    try:
+        for path in (folder.backbone, folder.relation):
+            if path.exists():
+                load_weights(path)
+    except InputError as error:
+        if not folder.has_checkpoints():
+            raise
+        display.warn(f"{error}")
+        return False
+    if record.get("status") in ("running", "failed", "interrupted"):  # killed after its weights were written
+        folder.update_record(status="finished")
+    return True
 
 
 def _score_classifier(
@@ -206,7 +251,7 @@ def _score_classifier(
 
 def _run_folder(out: StrPath | None, draft: config.Draft, *, resume: bool) -> RunFolder:
     data_name = str(draft.get("data.name") or "")
-    resumes = resume and out is not None and RunFolder(Path(out)).exists()  # then the run's recipe names its data
+    resumes = resume and out is not None and _holds_run(RunFolder(Path(out)))  # then the run's recipe names its data
     if not data_name and resume and out is not None and not resumes:
         raise InputError(f"there is no run at {Path(out)} to resume; check --out, or give data to start one.")
     if not data_name and not resumes:

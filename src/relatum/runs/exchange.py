@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from relatum.runs.weights import (
     save_weights,
     weights_metadata,
 )
-from relatum.system.files import write_atomically
+from relatum.system.files import write_atomically, write_bytes
 from relatum.version import __version__
 
 FORMATS = ("safetensors", "torch", "onnx")
@@ -44,7 +45,9 @@ def export(run: str | Path, format: str, out: str | Path, *, backbone: str | tor
         state, metadata = read_backbone(run)
         save_weights(out, state, metadata)
     elif format == "torch":
-        write_atomically(out, lambda path: torch.save(read_backbone(run)[0], path))
+        buffer = io.BytesIO()
+        torch.save(read_backbone(run)[0], buffer)
+        write_bytes(out, buffer.getbuffer())
     else:
         write_atomically(out, lambda path: _write_onnx(run, path, backbone))
     return out

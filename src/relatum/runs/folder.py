@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import json
 import os
 import shutil
-from collections.abc import Iterator
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from relatum import config
 from relatum.errors import InputError
 from relatum.runs import names
-from relatum.system.files import read_json, write_json, write_text
+from relatum.system.files import FULL, WriteError, overwrite_in_place, read_json, remove_stale, write_text
 from relatum.system.locks import Owner, lock_folder, remove_if_empty
+
+_REMOVED = ".removed-"  # folders on their way out
+_CHECKSUM = "\n# A resume needs this file as the run wrote it. SHA-256 of the text above: "
+_DIGEST = "digest"  # in run.json
 
 
 class RunFolder:
@@ -35,6 +43,7 @@ class RunFolder:
         self.explore_page = self.path / names.EXPLORE
         self.checkpoints = self.path / names.CHECKPOINTS
         self.last = self.checkpoints / names.LAST_CHECKPOINT
+        self.previous = self.checkpoints / names.PREVIOUS_CHECKPOINT
         self.features = self.path / names.FEATURES
         self.index = self.path / names.INDEX
 
@@ -46,12 +55,49 @@ class RunFolder:
         """Whether its backbone was written, which is the last step of training."""
         return self.backbone.exists()
 
+    def has_checkpoints(self) -> bool:
+        """Whether there is a checkpoint, good or damaged."""
+        return any(path.exists() for path in (self.last, self.previous, *self.milestones()))
+
+    def is_run(self) -> bool:
+        """Whether relatum wrote this folder: by its recipe, or by its record where the recipe is lost or damaged.
+
+        Other programs write files of the same names, and those must not be deleted.
+        """
+        try:
+            tables = tomllib.loads(self.recipe.read_text("utf-8"))
+        except (OSError, ValueError):
+            tables = {}
+        if {"method", "data", "backbone"} <= tables.keys():
+            return True
+        return {"status", "version"} <= self.read_record().keys()
+
     def clear(self) -> None:
-        """Remove the files of the run; any other files in the folder are kept."""
-        for name in names.FILES:
-            (self.path / name).unlink(missing_ok=True)
+        """Remove the files of the run; any other files in the folder are kept.
+
+        A process that is killed in between leaves the old run, complete or to be trained again from its recipe: the
+        checkpoints vanish at once, and the recipe last.
+        """
+        self.backbone.unlink(missing_ok=True)
         for name in names.FOLDERS:
-            shutil.rmtree(self.path / name, ignore_errors=True)
+            folder = self.path / name
+            if folder.is_symlink():
+                folder.unlink()
+            elif folder.exists():
+                removed = Path(tempfile.mkdtemp(prefix=_REMOVED, dir=self.path))
+                folder.replace(removed / name)
+        for name in names.FILES:
+            if name != names.RECIPE:
+                (self.path / name).unlink(missing_ok=True)
+        self._remove_litter()
+        self.recipe.unlink(missing_ok=True)
+
+    def _remove_litter(self) -> None:
+        """Remove what killed processes left: temporary files, and folders that were being removed."""
+        for folder in (self.path, *(self.path / name for name in names.FOLDERS)):
+            remove_stale(folder)
+        for removed in self.path.glob(f"{_REMOVED}*"):
+            shutil.rmtree(removed, ignore_errors=True)
 
     # ---------------------------------------------------------------------------------------------- paths by their stem
 
@@ -95,6 +141,7 @@ class RunFolder:
             raise InputError(f"another process is training in {self.path}{f' ({owner})' * (owner is not None)}.")
 
         with lock_folder(self.path, on_busy=refuse):
+            self._remove_litter()
             try:
                 yield
             finally:
@@ -103,22 +150,61 @@ class RunFolder:
     # ------------------------------------------------------------------------------------------------ recipe and record
 
     def write_recipe(self, recipe: config.Recipe) -> None:
-        """Write recipe.toml."""
-        write_text(self.recipe, recipe.to_toml())
+        """Write recipe.toml, with a checksum of the text in a comment at its end."""
+        text = recipe.to_toml().encode("utf-8", "backslashreplace").decode("utf-8")
+        write_text(self.recipe, f"{text}{_CHECKSUM}{_sha256(text)}\n")
+
+    def recipe_changed(self) -> bool:
+        """Whether recipe.toml is not as the run wrote it; False where it has no checksum."""
+        try:
+            text, mark, checksum = self.recipe.read_bytes().decode("utf-8").rpartition(_CHECKSUM)
+        except (OSError, ValueError):
+            return True
+        return bool(mark) and _sha256(text) != checksum.strip()
 
     def read_recipe(self) -> config.Recipe:
         """The complete recipe. Its method may be a custom one that is not registered in this process."""
         if not self.exists():
             raise InputError(f"no run at {self.path}; name the folder that `relatum pretrain --out` wrote.")
-        return config.Recipe.from_values(config.flatten(config.read_toml(self.recipe)), finished=True)
+        values = config.flatten(config.read_toml(self.recipe))
+        if not values.get("data.name"):
+            raise InputError(f"{self.recipe} is empty or damaged: it names no data.")
+        return config.Recipe.from_values(values, finished=True)
 
     def update_record(self, **changes: Any) -> None:
         """Change some keys of run.json and keep the others."""
-        write_json(self.record, {**self.read_record(), **changes})
+        record = {**self.read_record(), **changes}
+        record[_DIGEST] = _sha256(_canonical(record))
+        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        try:
+            write_text(self.record, text)
+        except WriteError as error:
+            if error.errno not in FULL or not self.record.exists():
+                raise
+            overwrite_in_place(self.record, text)  # the status of a run that a full disk stopped
 
     def read_record(self) -> dict[str, Any]:
-        """The content of run.json; empty if it is missing or damaged."""
-        return read_json(self.record) or {}
+        """The content of run.json, as far as it can be read; empty if it is missing or damaged."""
+        record = read_json(self.record) or {}
+        record.pop(_DIGEST, None)
+        return record
+
+    def record_damaged(self) -> bool:
+        """Whether run.json cannot be read, or is not as it was written."""
+        if not self.record.exists():
+            return False
+        record = read_json(self.record)
+        if record is None:
+            return True
+        return _DIGEST in record and record[_DIGEST] != _sha256(_canonical(record))
+
+
+def _canonical(record: Mapping[str, Any]) -> str:
+    return json.dumps({key: value for key, value in record.items() if key != _DIGEST}, sort_keys=True)
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_recipe(run: str | os.PathLike[str]) -> config.Recipe:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 
 from relatum.errors import InputError, unknown
 from relatum.runs import names
-from relatum.system.files import write_text
+from relatum.system.files import write_bytes, write_error
+
+_TIMED = "views_per_second"  # depends on the machine's load; everything else is the same in every repetition
 
 
 class MetricsWriter:
@@ -24,30 +27,51 @@ class MetricsWriter:
         path: the file.
         step: the step that the run has reached.
         tensorboard: also write TensorBoard files beside it.
+
+    Attributes:
+        damaged: the number of lines up to that step that could not be read; they are removed.
     """
 
     def __init__(self, path: Path, step: int, *, tensorboard: bool = False) -> None:
         self._board = _board(path.parent / names.TENSORBOARD, step) if tensorboard else None
-        kept = []
-        if path.exists():
-            for line in path.read_text("utf-8").splitlines():
-                with contextlib.suppress(json.JSONDecodeError, KeyError, TypeError):
-                    if json.loads(line)["step"] <= step:
-                        kept.append(line + "\n")
-        write_text(path, "".join(kept))
-        self._file = path.open("a", encoding="utf-8")
+        self._path = path
+        kept: list[bytes] = []
+        self._digest, self.damaged, unreadable = hashlib.sha256(), 0, 0
+        for line in path.read_bytes().splitlines() if path.exists() else ():
+            row = parse_row(line)
+            if row is None:
+                unreadable += 1
+            elif row["step"] <= step:
+                kept.append(line + b"\n")
+                self._digest.update(_reproducible(row))
+                self.damaged = unreadable  # a killed process may have cut the last line, after the checkpoint's step
+        write_bytes(path, *kept)
+        self._file = path.open("ab", buffering=0)
+
+    @property
+    def digest(self) -> str:
+        """A hash of all lines without their timings. A checkpoint keeps it, and a resume compares."""
+        return self._digest.hexdigest()
 
     def write(self, row: Mapping[str, Any]) -> None:
-        """Append one line and flush it."""
-        self._file.write(json.dumps(row, allow_nan=True) + "\n")
-        self._file.flush()
+        """Append one line."""
+        line = json.dumps(row, allow_nan=True).encode() + b"\n"
+        try:
+            if self._file.write(line) != len(line):  # nearly full: the next attempt gives the reason
+                self._file.write(line)
+        except OSError as error:
+            raise write_error(self._path, error) from error
+        self._digest.update(_reproducible(row))
         if self._board is not None:
             for name in row.keys() - {"step"}:
                 self._board.add_scalar(name, row[name], row["step"])
 
     def sync(self) -> None:
         """Force the lines to the disk. Called before a checkpoint, so that no checkpoint is ahead of its metrics."""
-        os.fsync(self._file.fileno())
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise write_error(self._path, error) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -94,11 +118,30 @@ class MetricsTable(list[dict[str, Any]]):
         return pandas.DataFrame(list(self), columns=self.columns)
 
 
+def parse_row(line: bytes) -> dict[str, Any] | None:
+    """A line of metrics.jsonl, or None if it is damaged: no JSON object, or without a step."""
+    with contextlib.suppress(ValueError, RecursionError):
+        row = json.loads(line)
+        if isinstance(row, dict) and type(row.get("step")) in (int, float):
+            return row
+    return None
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All rows that can be read; empty if the file is missing."""
-    rows = []
+    lines: list[bytes] = []
     with contextlib.suppress(OSError):
-        for line in path.read_text("utf-8").splitlines():
-            with contextlib.suppress(json.JSONDecodeError):
-                rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
+        lines = path.read_bytes().splitlines()
+    return [row for row in map(parse_row, lines) if row is not None]
+
+
+def rows_digest(rows: Iterable[Mapping[str, Any]]) -> str:
+    """`MetricsWriter.digest` of rows that were read."""
+    state = hashlib.sha256()
+    for row in rows:
+        state.update(_reproducible(row))
+    return state.hexdigest()
+
+
+def _reproducible(row: Mapping[str, Any]) -> bytes:
+    return json.dumps({key: value for key, value in row.items() if key != _TIMED}, sort_keys=True).encode() + b"\n"

@@ -14,15 +14,16 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor, nn
 
 from relatum import backbones, registry
 from relatum.config import Recipe
 from relatum.errors import InputError
-from relatum.runs import checkpoint, names
+from relatum.runs import checkpoint, digest, names
 from relatum.runs.folder import RunFolder
-from relatum.system.files import write_atomically
+from relatum.system.files import write_bytes
+from relatum.system.progress import Display
 from relatum.version import __version__
 
 _KEY = "relatum"
@@ -53,13 +54,18 @@ def weights_metadata(recipe: Recipe, num_features: int) -> dict[str, Any]:
 
 
 def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write weights as safetensors.
+    """Write weights as safetensors, with a digest of weights and metadata in the metadata.
 
     All metadata is under one key: safetensors writes several keys in random order, which would change the bytes.
     """
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
-    header = {_KEY: json.dumps(metadata, sort_keys=True)}
-    write_atomically(path, lambda p: save_file(tensors, p, metadata=header))
+    metadata = {key: value for key, value in metadata.items() if key != digest.KEY}
+    metadata[digest.KEY] = _digest(tensors, metadata)
+    write_bytes(path, save(tensors, metadata={_KEY: json.dumps(metadata, sort_keys=True)}))
+
+
+def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:
+    return digest.digest([dict(sorted(tensors.items())), json.dumps(metadata, sort_keys=True)])
 
 
 def save_run_weights(
@@ -73,16 +79,25 @@ def save_run_weights(
 
 
 def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Weights and their metadata from a safetensors file."""
+    """Weights and their metadata from a safetensors file; its digest, if it has one, is checked and left out.
+
+    Raises:
+        InputError: the file is missing or damaged.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            return state, _check_metadata(json.loads(header.get(_KEY, "{}")), path)
+            metadata = _check_metadata(json.loads(header.get(_KEY, "{}")), path)
     except FileNotFoundError:
         raise InputError(f"no weights at {path}.") from None
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a readable safetensors file: {error}") from None
+    stored = metadata.pop(digest.KEY, None)  # None: written by another tool or by an older version
+    if stored is not None and stored != _digest(state, metadata):
+        hint = " `relatum pretrain --resume` writes it again." if path.name in (names.BACKBONE, names.RELATION) else ""
+        raise InputError(f"{path} is damaged: its contents do not match its checksum.{hint}")
+    return state, metadata
 
 
 def _check_metadata(metadata: Any, path: Path) -> dict[str, Any]:
@@ -132,7 +147,7 @@ def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if folder.finished():
         return load_weights(folder.backbone)
-    newest = checkpoint.newest(folder.path)
+    newest = checkpoint.newest(folder.path, warn=Display().warn)
     if newest is None:
         raise InputError(f"{folder.path} has no {names.BACKBONE} and no checkpoint; is it a run folder?")
     state = newest[1]

@@ -51,6 +51,16 @@ def spread(backbone: nn.Module, images: Tensor) -> dict[str, float]:
     }
 
 
+def not_finite(loss: Tensor, module: nn.Module) -> str:
+    """What is not finite, the loss or the weights and buffers; empty if all are."""
+    if not bool(torch.isfinite(loss)):
+        return f"the loss is {loss.item()}"
+    tensors = (value for value in module.state_dict().values() if isinstance(value, Tensor))
+    if all(bool(torch.isfinite(value).all()) for value in tensors if value.is_floating_point()):
+        return ""
+    return "the weights are no longer finite"
+
+
 class Health:
     """Warns when a run learns nothing.
 

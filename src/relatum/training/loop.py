@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,7 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 
 from relatum.config import Recipe
-from relatum.errors import Interrupted, RelatumError
+from relatum.errors import InputError, Interrupted, RelatumError
 from relatum.objectives.base import EpochContext, Objective
 from relatum.objectives.batch import Batch
 from relatum.runs import checkpoint
@@ -27,8 +28,9 @@ from relatum.runs.metrics import MetricsWriter
 from relatum.runs.weights import relation_state, save_run_weights
 from relatum.system import signals
 from relatum.system.progress import Display
-from relatum.training import health, optim
+from relatum.training import health, messages, optim
 from relatum.training.batches import BatchMaker, batches
+from relatum.training.resume import Start
 
 MILESTONES = (25, 50, 75, 100)
 # Below this an update takes microseconds on one thread, while on a busy machine two threads wait for one another at
@@ -70,6 +72,9 @@ class Trainer:
         self.display = display or Display(quiet=True)
         self.total = recipe.train.epochs * maker.steps_per_epoch
         self.step = 0
+        self.resumed = False
+        self.metrics_digest = ""
+        self._good: tuple[Path, int] | None = None  # the checkpoint to return to, and its step
         fused = not (recipe.run.precision == "16-mixed" and recipe.train.clip_norm)  # Fabric cannot unscale fused ones
         groups = optim.parameter_groups(recipe.train, objective, objective.backbone)
         self.optimizer = optim.make_optimizer(recipe.train, groups, fused=fused)
@@ -91,27 +96,45 @@ class Trainer:
             "precision": self.fabric.strategy.precision.state_dict(),  # the loss scale of 16-mixed
             "recipe": self.recipe.to_toml(),
             "info": self.info,
+            "metrics": self.metrics_digest,
         }
 
-    def restore(self, state: checkpoint.State) -> None:
-        """Continue from a checkpoint."""
-        self.objective.load_state_dict(state["objective"], strict=True)
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.fabric.strategy.precision.load_state_dict(state.get("precision", {}))
-        self.step = int(state["step"])
+    def restore(self, start: Start) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+            InputError: it is of another run: its step is beyond the last one, or its tensors do not fit.
+        """
+        state = start.state
+        if start.step > self.total:
+            raise InputError(
+                f"{start.path} cannot be used: its step is {start.step:,}, and the run has {self.total:,}."
+            )
+        try:
+            self.objective.load_state_dict(state["objective"], strict=True)
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(state.get("precision", {}))
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise InputError(f"{start.path} does not fit this run: {reason}") from None
+        self.resumed, self.step, self._good = True, start.step, (start.path, start.step)
+        self.metrics_digest = str(state.get("metrics", ""))
+        state.clear()  # its memory is needed for training
 
     def save(self, metrics: MetricsWriter | None = None) -> None:
-        """Write the newest checkpoint, and a milestone when a quarter of the training is done."""
+        """Write the newest checkpoint, and before it a milestone when a quarter of the training is done."""
         if not self.fabric.is_global_zero:
             return
         if metrics is not None:
             metrics.sync()
+            self.metrics_digest = metrics.digest
         state = self.state()
-        checkpoint.save(self.folder.last, state)
-        for percent in MILESTONES:
+        for percent in MILESTONES:  # first: a process that is killed in between saves both when it is resumed
             if self.total and self.step == -(-self.total * percent // 100):
                 checkpoint.save(self.folder.milestone(percent), state)
-        self._saved_at = time.monotonic()
+        last_is_good = self._good is not None and self._good[0] == self.folder.last
+        checkpoint.save_last(self.folder, state, keep=last_is_good)
+        self._good, self._saved_at = (self.folder.last, self.step), time.monotonic()
 
     # -------------------------------------------------------------------------------------------------------- loop
 
@@ -134,7 +157,8 @@ class Trainer:
                 self._seen += batch.views.shape[0] * batch.num_images
                 self._after_step(batch, loss, values, metrics)
                 self.display.tick(self.step)
-                if stop:
+                if stop or (stopped and self.maker.world == 1):
+                    self._check_finite(batch, loss)
                     self.save(metrics)
                     signum = stopped[0] if stopped else signal.SIGTERM
                     raise Interrupted(signum, f"stopped at step {self.step} of {self.total}; --resume continues.")
@@ -154,7 +178,12 @@ class Trainer:
         """Where metrics go: the first process writes them."""
         if not self.fabric.is_global_zero:
             return nullcontext()
-        return closing(MetricsWriter(self.folder.metrics, self.step, tensorboard=self.recipe.log.tensorboard))
+        metrics = MetricsWriter(self.folder.metrics, self.step, tensorboard=self.recipe.log.tensorboard)
+        if metrics.damaged:
+            self.display.warn(f"{metrics.damaged} line(s) of {self.folder.metrics} were damaged and are removed.")
+        elif self.metrics_digest and self.metrics_digest != metrics.digest:
+            self.display.warn(f"{self.folder.metrics} was cut or changed since the checkpoint; the weights are not.")
+        return closing(metrics)
 
     def train_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """Forward, backward, update. No value is copied to the host here."""
@@ -204,10 +233,19 @@ class Trainer:
         late = time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
         milestone = any(step == -(-self.total * percent // 100) for percent in MILESTONES)
         save = due or late or epoch_ends or milestone
-        if (save or step % every == 0) and not torch.isfinite(loss):  # before saving: a checkpoint stays a good one
-            raise RelatumError(f"the loss is {loss.item()} at step {step}; a smaller train.lr or a clip_norm may help.")
         if save:
+            self._check_finite(batch, loss)
             self.save(metrics)
+        elif step % every == 0 and not torch.isfinite(loss):
+            self._check_finite(batch, loss)
+
+    def _check_finite(self, batch: Batch, loss: Tensor) -> None:
+        """Stop before a checkpoint if the loss, a weight or a buffer is not finite: checkpoints stay good ones."""
+        what = health.not_finite(loss, self.objective)
+        if what:
+            indices = [] if batch.indices is None else batch.indices.cpu().numpy()
+            images = self.maker.names(indices) or [f"number {number}" for number in indices]
+            raise RelatumError(messages.not_finite(what, self.step, images, self._good))
 
     def _row(self, loss: Tensor, values: Mapping[str, Tensor]) -> dict[str, Any]:
         now = time.monotonic()

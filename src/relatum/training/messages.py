@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from relatum.config import Values
 from relatum.objectives import Objective
 from relatum.runs import names, provenance
@@ -11,6 +14,7 @@ from relatum.training.batches import BatchMaker
 from relatum.training.resolve import Resolved
 
 _SKIPPED_SHOWN = 5
+_BATCH_SHOWN = 8
 
 
 def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, display: Display) -> None:
@@ -80,13 +84,32 @@ def _list_skipped(resolved: Resolved, display: Display) -> None:
         display.print(f"  … and {len(skipped) - _SKIPPED_SHOWN} more, all listed in {names.RECORD}")
 
 
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def not_finite(what: str, step: int, images: list[str], good: tuple[Path, int] | None) -> str:
+    """The error of a run whose numbers overflowed: what, where, and what is left.
+
+    Args:
+        what: the loss or the weights.
+        step: the step.
+        images: the images of its batch.
+        good: the newest checkpoint before, and its step.
+    """
+    shown = ", ".join(images[:_BATCH_SHOWN]) + f" and {len(images) - _BATCH_SHOWN} more" * (len(images) > _BATCH_SHOWN)
+    kept = "No checkpoint was saved before." if good is None else f"{good[0]} (step {good[1]:,}) is still good."
+    return f"{what} at step {step:,} (images: {shown}). {kept} A smaller train.lr or train.clip_norm may help."
+
+
 def warn_about_changes(folder: RunFolder, display: Display) -> None:
     """Warn when a run is resumed on another processor or with other library versions: its bits may differ."""
     before, now = folder.read_record(), provenance.record()
     if not before:
         return
-    facts = [(name, before.get("versions", {}).get(name), version) for name, version in now["versions"].items()]
-    facts.append(("processor", before.get("machine", {}).get("cpu"), now["machine"]["cpu"]))
+    versions, machine = (_table(before.get(key)) for key in ("versions", "machine"))
+    facts = [(name, versions.get(name), version) for name, version in now["versions"].items()]
+    facts.append(("processor", machine.get("cpu"), now["machine"]["cpu"]))
     for name, old, new in facts:
         if old is not None and old != new:
             display.warn(f"{name} was {old} when this run last trained and is {new} now: its bits may differ.")

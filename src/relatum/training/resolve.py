@@ -19,8 +19,8 @@ from relatum.data import ImageSet
 from relatum.data.fingerprint import fingerprint, matches
 from relatum.errors import InputError
 from relatum.kernels import numba_available
-from relatum.runs.folder import read_recipe
 from relatum.system.devices import find_device
+from relatum.training.resume import FREE_ON_RESUME
 from relatum.version import __version__
 from relatum.views import POLICIES
 
@@ -29,8 +29,6 @@ from relatum.views import POLICIES
 _COMPILE_VIEWS = 2_000_000
 # What `pretrain FOLDER` aims at on a CPU: about half an hour of Conv-4 on 32×32 views.
 _FOLDER_VIEWS = 12_000_000
-# Keys that a resume may change without changing a bit of the result.
-_FREE_ON_RESUME = ("log.", "checkpoint.", "version", "run.prefetch")
 
 
 @dataclass(frozen=True)
@@ -82,13 +80,18 @@ def resolve(draft: Draft, *, root: Path | None = None) -> Resolved:
     return Resolved(recipe, images, validation, labels, folder_defaults, _warnings(draft, recipe))
 
 
-def resume(run: Path, draft: Draft, *, root: Path | None = None) -> Resolved:
-    """The recipe that a run started with, and its data.
+def resume(run: Path, started: Recipe, draft: Draft, *, root: Path | None = None) -> Resolved:
+    """The complete recipe of a run that is resumed, and its data.
+
+    Args:
+        run: the run folder.
+        started: the recipe that the run started with.
+        draft: what the user asked for now.
+        root: the data root folder.
 
     Raises:
         InputError: the draft contradicts the recipe, or the data has changed: the bits would change.
     """
-    started = read_recipe(run)
     before = config.flatten(started.tables())
     changes = {key: value for key, value in draft.values.items() if value != "auto"}
     recipe = Recipe.from_values({**before, **changes})
@@ -96,7 +99,7 @@ def resume(run: Path, draft: Draft, *, root: Path | None = None) -> Resolved:
     warnings = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        if old == new or key.startswith(_FREE_ON_RESUME):
+        if old == new or key.startswith(FREE_ON_RESUME):
             continue
         if key == "data.name" and not {old, new} & registry.DATASETS.keys():
             continue  # a folder that was moved or renamed: the fingerprint below decides

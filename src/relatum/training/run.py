@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -13,9 +14,9 @@ from torch import nn
 from relatum import registry
 from relatum.config import Recipe
 from relatum.distributed import World
-from relatum.errors import Interrupted
+from relatum.errors import Interrupted, RelatumError
 from relatum.objectives import Objective
-from relatum.runs import checkpoint, provenance
+from relatum.runs import provenance
 from relatum.runs.folder import RunFolder
 from relatum.runs.heldout import write_held_out
 from relatum.runs.weights import weights_metadata
@@ -26,6 +27,7 @@ from relatum.training import build, messages, monitor, snapshots
 from relatum.training.batches import BatchMaker
 from relatum.training.loop import Trainer, make_fabric
 from relatum.training.resolve import Resolved
+from relatum.training.resume import Start
 
 
 def train(
@@ -35,9 +37,10 @@ def train(
     *,
     custom_backbone: nn.Module | None = None,
     root: Path | None = None,
+    start: Start | None = None,
     replace: bool = False,
 ) -> Objective | None:
-    """Train a run to its end, from its newest checkpoint where there is one.
+    """Train a run to its end.
 
     Args:
         resolved: the recipe and its data.
@@ -45,6 +48,7 @@ def train(
         display: prints progress.
         custom_backbone: a module to train, in place of the backbone that the recipe names.
         root: the data root folder.
+        start: the checkpoint to continue from.
         replace: delete the run in the folder, once everything that could stop the new one has been checked.
 
     Returns:
@@ -53,8 +57,7 @@ def train(
     started = time.monotonic()
     build.use_deterministic_kernels(resolved.recipe)
     torch.set_num_threads(resolved.recipe.run.threads or 1)
-    resuming = not replace and folder.checkpoints.exists()
-    objective = build.make_objective(resolved, custom_backbone, init=not resuming)
+    objective = build.make_objective(resolved, custom_backbone, init=start is None)
     if resolved.recipe.run.device == "cpu":
         keep_freed_memory()
     fabric = make_fabric(resolved.recipe)
@@ -76,7 +79,9 @@ def train(
         display=display,
     )
     first_process = fabric.is_global_zero
-    earlier_seconds = 0.0 if replace else folder.read_record().get("seconds", 0.0)
+    if start is not None:
+        trainer.restore(start)
+    earlier_seconds = 0.0 if replace else _recorded_seconds(folder)
     if first_process:
         if replace:
             folder.clear()
@@ -87,18 +92,21 @@ def train(
         _run_steps(trainer, maker, folder, display, first_process=first_process)
         if first_process:
             snapshots.save_pairs(folder.path, objective, maker)
+            if hasattr(objective, "predict"):  # a run that is killed from here on is scored by the next resume
+                folder.update_record(classifier_score="pending")
             trainer.finish()
     except BaseException as error:
         if first_process:
             status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
-            folder.update_record(
-                status=status, seconds=earlier_seconds + time.monotonic() - started, steps=trainer.step
-            )
+            with contextlib.suppress(RelatumError, OSError):  # the first error counts
+                folder.update_record(
+                    status=status, seconds=earlier_seconds + time.monotonic() - started, steps=trainer.step
+                )
         raise
     if not first_process:
         return None
     seconds = earlier_seconds + time.monotonic() - started
-    folder.update_record(status="finished", seconds=seconds, steps=trainer.step)
+    folder.update_record(status="finished", seconds=seconds, steps=trainer.step, metrics_digest=trainer.metrics_digest)
     display.print(f"done in {duration(seconds)}: {folder.path}")
     return objective
 
@@ -106,15 +114,18 @@ def train(
 def _run_steps(
     trainer: Trainer, maker: BatchMaker, folder: RunFolder, display: Display, *, first_process: bool
 ) -> None:
-    """Restore the newest checkpoint, then run the remaining steps."""
-    newest = checkpoint.newest(folder.path)
-    if newest is not None:
-        trainer.restore(newest[1])
+    """Run the steps that are left."""
+    if trainer.resumed:
         display.print(f"resumed at step {trainer.step:,} of {trainer.total:,}")
     elif first_process:
         snapshots.save_views(folder.path, maker)
-    if trainer.step < trainer.total:
+    if trainer.total:
         trainer.train()
+
+
+def _recorded_seconds(folder: RunFolder) -> float:
+    seconds = folder.read_record().get("seconds")
+    return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
 def _write_start(folder: RunFolder, recipe: Recipe, resolved: Resolved, total_steps: int) -> None:

@@ -1,0 +1,82 @@
+"""What a resumed run continues from: its recipe and its newest good checkpoint, which must agree."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from relatum import config
+from relatum.config import Recipe
+from relatum.errors import InputError
+from relatum.runs import checkpoint, names
+from relatum.runs.folder import RunFolder
+from relatum.system.progress import Display
+
+# Keys that a resume may change without changing a bit of the result.
+FREE_ON_RESUME = ("log.", "checkpoint.", "version", "run.prefetch")
+
+
+@dataclass(frozen=True)
+class Start:
+    """The checkpoint that a run continues from."""
+
+    path: Path
+    state: checkpoint.State
+
+    @property
+    def step(self) -> int:
+        """The steps that were done."""
+        return int(self.state["step"])
+
+
+def open_run(folder: RunFolder, display: Display) -> tuple[Recipe, Start | None]:
+    """The recipe that a run started with and its newest good checkpoint, or None if there is none yet.
+
+    A lost or damaged recipe is taken from the checkpoint, with a warning.
+
+    Raises:
+        InputError: the recipe was changed since the run started, or every checkpoint is damaged.
+    """
+    if folder.record_damaged():
+        display.warn(f"{folder.record} is damaged: status and times recorded before are lost.")
+    newest = checkpoint.newest(folder.path, warn=display.warn)
+    if newest is None:
+        if folder.recipe_changed():
+            raise InputError(
+                f"{folder.recipe} is not as the run wrote it, and there is no checkpoint yet: "
+                "start again with --overwrite, or choose another --out."
+            )
+        return folder.read_recipe(), None
+    start = Start(*newest)
+    kept = _recipe_of(start)
+    try:
+        recipe = folder.read_recipe()
+    except InputError as error:
+        display.warn(f"{str(error).splitlines()[0]} The recipe in {start.path} is used.")
+        return kept, start
+    _compare(recipe, kept, start, display)
+    return recipe, start
+
+
+def _recipe_of(start: Start) -> Recipe:
+    try:
+        return Recipe.from_values(config.flatten(tomllib.loads(start.state["recipe"])), finished=True)
+    except (InputError, TypeError, ValueError) as error:
+        raise InputError(f"the recipe in {start.path} cannot be used: {error}") from None
+
+
+def _compare(recipe: Recipe, kept: Recipe, start: Start, display: Display) -> None:
+    """Refuse a recipe that would give other bits than the checkpoint's; other differences are warnings."""
+    file, stored = config.flatten(recipe.tables()), config.flatten(kept.tables())
+    for key in sorted(file.keys() | stored.keys()):
+        now, before = file.get(key), stored.get(key)
+        if now == before or key == "version":
+            continue
+        difference = f"{key} is {now!r} in {names.RECIPE} and {before!r} in {start.path.name}"
+        if not key.startswith((*FREE_ON_RESUME, "run.")):
+            raise InputError(
+                f"{difference}: the recipe was changed after the run started. "
+                f"Restore the value, or start a new run with --recipe {start.path.parent.parent / names.RECIPE}."
+            )
+        display.warn(f"{difference}; the value in {names.RECIPE} is used.")
