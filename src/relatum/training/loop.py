@@ -13,6 +13,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
@@ -243,7 +244,7 @@ class Trainer:
         """Stop before a checkpoint if the loss, a weight or a buffer is not finite: checkpoints stay good ones."""
         what = health.not_finite(loss, self.objective)
         if what:
-            indices = [] if batch.indices is None else batch.indices.cpu().numpy()
+            indices = np.empty(0, np.int64) if batch.indices is None else batch.indices.cpu().numpy()
             images = self.maker.names(indices) or [f"number {number}" for number in indices]
             raise RelatumError(messages.not_finite(what, self.step, images, self._good))
 
