@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from relatum.runs.metrics import MetricsWriter, read_metrics
+from relatum.runs.metrics import MetricsWriter, read_metrics, rows_digest
 
 
 def test_metrics_are_cut_back_to_the_step(tmp_path: Path) -> None:
@@ -28,3 +28,26 @@ def test_lines_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert read_metrics(path) == []
     path.write_text('{"step": 1}\n[2]\n{"step": 3}\n{"step": 4, "lo')
     assert read_metrics(path) == [{"step": 1}, {"step": 3}]
+
+
+def test_damaged_lines_are_counted_and_changed_ones_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    writer = MetricsWriter(path, 0)
+    for step in (1, 2, 3):
+        writer.write({"step": step, "loss": 0.5, "views_per_second": 9.0 * step})
+    writer.close()
+    whole, digest = path.read_bytes(), writer.digest
+    for content, damaged, same in (
+        (whole, 0, True),
+        (whole + b'{"step": 4, "lo', 0, True),  # killed in mid-line, after the checkpoint
+        (whole.replace(b"27.0", b"31.0"), 0, True),  # timings differ between repetitions
+        (whole.replace(b'"step": 2', b'"step\xff: 2'), 1, False),
+        (b"\x00" + whole, 1, False),
+        (whole.replace(b"0.5", b"0.4", 1), 0, False),
+        (whole[: len(whole) // 2], 0, False),
+    ):
+        path.write_bytes(content)
+        writer = MetricsWriter(path, 3)
+        writer.close()
+        assert (writer.damaged, writer.digest == digest) == (damaged, same)
+        assert rows_digest(read_metrics(path)) == writer.digest

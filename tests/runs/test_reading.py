@@ -8,7 +8,10 @@ import numpy as np
 import pytest
 from runmaker import RunMaker, blobs
 
+from relatum import config
 from relatum.errors import InputError
+from relatum.runs.folder import RunFolder
+from relatum.runs.metrics import MetricsWriter
 from relatum.runs.reading import is_number, read_run, read_runs
 
 
@@ -59,3 +62,24 @@ def test_only_finite_numbers_are_numbers() -> None:
     assert [is_number(value) for value in (1, 0.5, True, float("nan"), float("inf"), "1", None)] == [True, True] + [
         False
     ] * 5
+
+
+def test_changed_files_are_noted(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.write_recipe(config.draft(flags={"data.name": "cifar10"}).recipe())
+    writer = MetricsWriter(folder.metrics, 0)
+    for step in (1, 2):
+        writer.write({"step": step, "loss": 0.25 * step, "views_per_second": 100.0})
+    writer.close()
+    folder.update_record(status="finished", seconds=10.0, metrics_digest=writer.digest)
+    assert read_run(tmp_path).notes == []
+    for path, old, new in (
+        (folder.recipe, "seed = 1", "seed = 2"),
+        (folder.metrics, "0.5", "0.4"),
+        (folder.record, "10.0", "11.0"),
+    ):
+        text = path.read_text()
+        path.write_text(text.replace(old, new))
+        (note,) = read_run(tmp_path).notes
+        assert note.startswith(f"{path.name} was changed")
+        path.write_text(text)

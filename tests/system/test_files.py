@@ -108,7 +108,8 @@ def test_a_temporary_file_that_is_taken_for_a_stale_one_is_replaced(
 
 def test_text_in_place(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("a longer text")
-    overwrite_in_place(tmp_path / "x", "short")
+    assert overwrite_in_place(tmp_path / "x", "short")
+    assert not overwrite_in_place(tmp_path / "x", "long" * 1_000_000)
     assert (tmp_path / "x").read_text() == "short"
 
 

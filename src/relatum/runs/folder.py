@@ -179,9 +179,9 @@ class RunFolder:
         try:
             write_text(self.record, text)
         except WriteError as error:
-            if error.errno not in FULL or not self.record.exists():
+            # The status of a run that a full disk stopped: there may be no room for a temporary file.
+            if error.errno not in FULL or not self.record.exists() or not overwrite_in_place(self.record, text):
                 raise
-            overwrite_in_place(self.record, text)  # the status of a run that a full disk stopped
 
     def read_record(self) -> dict[str, Any]:
         """The content of run.json, as far as it can be read; empty if it is missing or damaged."""

@@ -22,6 +22,7 @@ from relatum import registry
 from relatum.errors import InputError, RelatumError
 from relatum.runs import artifacts, names
 from relatum.runs.folder import RunFolder
+from relatum.runs.metrics import rows_digest
 from relatum.system.files import file_safe
 
 # Where a result file records what the recipe calls by another name.
@@ -131,6 +132,8 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
     run = RunRecord(RunFolder(folder), name or folder.name)
     if run.folder.record.exists():
         run.info = _read_json(run, run.folder.record) or {}
+        if run.info and run.folder.record_damaged():
+            run.notes.append(f"{names.RECORD} was changed after it was written: its checksum is wrong.")
     else:
         run.notes.append(f"{names.RECORD} is missing: status, duration and machine are unknown.")
     _read_recipe(run)
@@ -168,6 +171,8 @@ def _read_recipe(run: RunRecord) -> None:
     try:
         run.recipe_text = run.folder.recipe.read_text("utf-8", errors="replace")
         run.recipe = tomllib.loads(run.recipe_text)
+        if run.folder.recipe_changed():
+            run.notes.append(f"{names.RECIPE} was changed after the run started: its checksum is wrong.")
     except (OSError, ValueError) as error:
         run.notes.append(f"{names.RECIPE} cannot be read as TOML: {error}")
 
@@ -189,6 +194,8 @@ def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
             bad += 1
     if bad:
         run.notes.append(f"{bad} line{'s' * (bad > 1)} of {names.METRICS} could not be read.")
+    elif run.info.get("metrics_digest") not in (None, "", rows_digest(rows)):
+        run.notes.append(f"{names.METRICS} was changed after the run finished: its checksum is wrong.")
     rows.sort(key=lambda row: row["step"])
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if is_number(value))
     return {key: np.array([row[key] if is_number(row.get(key)) else math.nan for row in rows]) for key in keys}

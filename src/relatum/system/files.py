@@ -135,12 +135,16 @@ def write_json(path: Path, document: Any) -> None:
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def overwrite_in_place(path: Path, text: str) -> None:
-    """Replace the text of an existing small file on a full disk, where there is no room for a temporary file."""
+def overwrite_in_place(path: Path, text: str) -> bool:
+    """Replace the text of an existing file on a full disk; False if that would take more room than it has."""
+    content = text.encode("utf-8", errors="backslashreplace")
     with path.open("r+b") as file:
-        file.write(text.encode("utf-8", errors="backslashreplace"))
+        if len(content) > os.fstat(file.fileno()).st_blocks * 512:
+            return False
+        file.write(content)
         file.truncate()
         os.fsync(file.fileno())
+    return True
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -151,18 +151,15 @@ def is_locked(file: IO[bytes]) -> bool:
 def read_owner(file: IO[str]) -> Owner | None:
     """The owner that a lock file names, or None."""
     with contextlib.suppress(OSError, ValueError, TypeError):
-        file.seek(0)
-        return Owner(**json.loads(file.read(4096)))
+        return Owner(**json.loads(os.pread(file.fileno(), 4096, 0)))
     return None
 
 
 def _write_owner(file: IO[str], owner: Owner | None) -> None:
-    """Name the owner in the lock file. The lock holds without it, so a full disk is no error."""
+    """Name the owner in the lock file, unbuffered. The lock holds without it, so a full disk is no error."""
     with contextlib.suppress(OSError):
-        file.seek(0)
-        file.truncate(0)
-        file.write("" if owner is None else json.dumps(asdict(owner)) + "\n")
-        file.flush()
+        os.ftruncate(file.fileno(), 0)
+        os.pwrite(file.fileno(), b"" if owner is None else json.dumps(asdict(owner)).encode() + b"\n", 0)
 
 
 def remove_if_empty(folder: Path) -> None:
