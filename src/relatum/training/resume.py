@@ -6,7 +6,7 @@ import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
-from relatum import config
+from relatum import config, registry
 from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.runs import checkpoint, names
@@ -74,7 +74,8 @@ def _compare(recipe: Recipe, kept: Recipe, start: Start, display: Display) -> No
         if now == before or key == "version":
             continue
         difference = f"{key} is {now!r} in {names.RECIPE} and {before!r} in {start.path.name}"
-        if not key.startswith((*FREE_ON_RESUME, "run.")):
+        moved = key == "data.name" and not {now, before} & registry.DATASETS.keys()  # the fingerprint decides
+        if not moved and not key.startswith((*FREE_ON_RESUME, "run.")):
             raise InputError(
                 f"{difference}: the recipe was changed after the run started. "
                 f"Restore the value, or start a new run with --recipe {start.path.parent.parent / names.RECIPE}."
