@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         search,
         select,
     )
+    from relatum.api.embedder import Embedder
     from relatum.collection.results import Album, DuplicateGroup, Outlier, Selected
     from relatum.evaluation.searching import Hit
     from relatum.objectives.relational import RelationalReasoning
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _MODULES = {  # of the names that are not in `relatum.api`
     "Album": "relatum.collection.results",
     "DuplicateGroup": "relatum.collection.results",
+    "Embedder": "relatum.api.embedder",
     "Hit": "relatum.evaluation.searching",
     "Outlier": "relatum.collection.results",
     "RelationalReasoning": "relatum.objectives.relational",
@@ -46,6 +48,7 @@ _MODULES = {  # of the names that are not in `relatum.api`
 __all__ = [
     "Album",
     "DuplicateGroup",
+    "Embedder",
     "Hit",
     "Outlier",
     "RelationalReasoning",

@@ -7,6 +7,7 @@ code as `module:attribute`; it is imported only when it is used, so `relatum --h
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,9 @@ BACKBONES: dict[str, Backbone] = {
     "resnet34": Backbone("relatum.backbones.resnet34:resnet34", "ResNet-34", "the standard ResNet-34", 512, 21_284_672),
 }
 
+LIBRARIES = ("timm", "torchvision")  # `timm:NAME` and `torchvision:NAME` are backbones too
+_MODEL = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")
+
 # -------------------------------------------------------------------------------------------------------- datasets
 
 
@@ -75,6 +79,21 @@ def find(table: Mapping[str, Any], what: str, name: str) -> Any:
     return table[name]
 
 
+def parse_library(name: str) -> tuple[str, str, bool]:
+    """`timm:NAME` or `torchvision:NAME`, with `/small` for a small stem, as (library, model, small).
+
+    Raises:
+        InputError: the name is not a plain model name (timm's `hf-hub:` names download files).
+    """
+    library, _, rest = name.partition(":")
+    model, slash, ending = rest.partition("/")
+    if library not in LIBRARIES or not _MODEL.fullmatch(model) or (slash and ending != "small"):
+        raise InputError(
+            f"backbone '{name}' is not LIBRARY:MODEL or LIBRARY:MODEL/small, with {' or '.join(LIBRARIES)}."
+        )
+    return library, model, bool(slash)
+
+
 def backbone_from_file(name: Any, source: object) -> str:
     """A backbone name that was read from a file: only registered names, because `module:function` would run code.
 
@@ -90,6 +109,9 @@ def backbone_from_file(name: Any, source: object) -> str:
     if name in BACKBONES:
         return name
     module, colon, attribute = name.partition(":")
+    if module in LIBRARIES:
+        parse_library(name)  # a model of a library's own list is no code of the file
+        return name
     if not colon:
         raise InputError(f"{source}: {unknown('backbone', name, BACKBONES)}")
     if module == "object":

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from relatum.api.runs import Run, StrPath
+from relatum.api.runs import Run, StrPath, architecture_of, note_unfinished
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def export(run: StrPath, *, format: str, out: StrPath, backbone: str | nn.Module | None = None) -> Path:
-    """Export a run's backbone for use with other tools.
+def export(
+    run: StrPath | nn.Module,
+    *,
+    format: str,
+    out: StrPath,
+    backbone: str | nn.Module | None = None,
+    preprocess: bool = False,
+) -> Path:
+    """Export a backbone for use with other tools.
 
     Args:
-        run: run folder or weights file.
-        format: `safetensors`, `torch` or `onnx`.
-        out: output file.
-        backbone: architecture of a run with a custom backbone, which ONNX needs: `module:function` or a module.
+        run: run folder, weights file, or module.
+        format: `safetensors` (weights with metadata), `torch` (state dict), `torch-export` (a program for
+            `torch.export.load`), `onnx`, or `huggingface` (a folder with weights, config and model card).
+        out: output file; a folder for `huggingface`.
+        backbone: architecture of a run with a custom backbone, which `torch-export` and `onnx` need:
+            `module:function` or a module.
+        preprocess: `torch-export` and `onnx` take uint8 pixels (N, H, W, 3) of any size, and resize and normalise them
+            as `relatum.embed` does; otherwise they take normalised images (N, 3, H, W).
     """
-    from relatum.runs import exchange
+    from relatum.runs.export import export as write
 
-    return exchange.export(Path(run), format, Path(out), backbone=backbone)
+    note_unfinished(run, "exported")
+    source = run if not isinstance(run, str | os.PathLike) else Path(run)
+    return write(source, format, Path(out), backbone=architecture_of(run, backbone), preprocess=preprocess)
 
 
 def import_weights(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +22,13 @@ from relatum.system.progress import Display
 if TYPE_CHECKING:  # torch is imported when training starts
     from torch import nn
 
+    from relatum.data import ImageSet
     from relatum.objectives import Objective
     from relatum.training.resolve import Resolved
 
 
 def pretrain(
-    data: StrPath | None = None,
+    data: Any = None,
     *,
     out: StrPath | None = None,
     method: str | None = None,
@@ -61,7 +63,8 @@ def pretrain(
     An argument that is None takes the paper's value for the method and dataset; see `relatum pretrain --help`.
 
     Args:
-        data: dataset name or folder of images.
+        data: dataset name or folder of images; or images in memory: a list of paths, Pillow images, arrays (H, W, 3) or
+            tensors (3, H, W), or one array of all.
         out: run folder; `runs/NAME` by default.
         method: training method.
         backbone: backbone name, `module:function`, or any `nn.Module` from (N, 3, H, W) to (N, d).
@@ -97,8 +100,9 @@ def pretrain(
     if resume and overwrite:
         raise InputError("--resume continues a run and --overwrite replaces it: give one of them.")
     custom_backbone = backbone if not (backbone is None or isinstance(backbone, str)) else None
+    in_memory = data is not None and not isinstance(data, str | os.PathLike)
     flags = {
-        "data.name": None if data is None else data_name(data),
+        "data.name": None if data is None else "images" if in_memory else data_name(data),
         "method": method,
         "backbone.name": backbone if custom_backbone is None else f"object:{type(custom_backbone).__name__}",
         "views.number": views,
@@ -136,6 +140,7 @@ def pretrain(
             custom_backbone=custom_backbone,
             root=optional_path(root),
             minutes=minutes,
+            images=_in_memory(data, side) if in_memory else None,
         )
     return Run(folder.path, custom_backbone)
 
@@ -149,6 +154,7 @@ def _pretrain(
     custom_backbone: nn.Module | None,
     root: Path | None,
     minutes: float | None,
+    images: ImageSet | None = None,
 ) -> None:
     """Resolve, train, score. An existing run is resumed, or replaced once the new one is about to start."""
     from relatum.training import resolve
@@ -160,11 +166,11 @@ def _pretrain(
             display.print(f"{folder.path} is finished; nothing to do.")
             return
         started, start = open_run(folder, display)
-        resolved = resolve.resume(folder.path, started, draft, root=root)
+        resolved = resolve.resume(folder.path, started, draft, root=root, images=images)
         if minutes is not None:
             display.warn(f"the minutes are ignored: the run continues to its {resolved.recipe.train.epochs} epoch(s).")
     else:
-        resolved = resolve.resolve(draft, root=root)
+        resolved = resolve.resolve(draft, root=root, images=images)
         if minutes is not None:
             from relatum.training.budget import fit_to_minutes
 
@@ -221,6 +227,17 @@ def _is_finished(folder: RunFolder, display: Display) -> bool:
     if record.get("status") in ("running", "failed", "interrupted"):  # killed after its weights were written
         folder.update_record(status="finished")
     return True
+
+
+def _in_memory(data: Any, side: int | None) -> ImageSet:
+    """Images that Python code hands over, with the mean and standard deviation of their pixels."""
+    import numpy as np
+
+    from relatum.data import read_images
+
+    images = data if hasattr(data, "images") else read_images(data, side=side)
+    mean, std = (f(images.images, axis=(0, 1, 2), dtype="float64") / 255 for f in (np.mean, np.std))
+    return replace(images, mean=tuple(map(float, mean)), std=tuple(max(float(s), 1e-3) for s in std))
 
 
 def _score_classifier(

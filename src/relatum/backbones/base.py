@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from relatum import registry, rng
+from relatum.backbones import library
 from relatum.errors import InputError
 
 
@@ -46,6 +47,13 @@ def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0)
         return backbone
     with seeded(seed):
         network: Any = _constructor(backbone)() if isinstance(backbone, str) else backbone()
+    if isinstance(backbone, str) and isinstance(network, nn.Module) and library.gives_logits(network):
+        module, _, name = backbone.partition(":")
+        better = f"--backbone {module.split('.')[0]}:{name} removes it"
+        raise InputError(
+            f"backbone '{backbone}' ends in a classifier of 1,000 classes: its logits are no representation."
+            f" {better if module.split('.')[0] in registry.LIBRARIES else 'Remove its last layer'}."
+        )
     if not isinstance(network, nn.Module):
         raise InputError(f"backbone '{backbone}' made a {type(network).__name__}, not a torch.nn.Module.")
     return network
@@ -55,6 +63,8 @@ def _constructor(name: str) -> Callable[[], Any]:
     if ":" not in name:
         return registry.resolve(registry.find(registry.BACKBONES, "backbone", name).target)
     module, _, attribute = name.partition(":")
+    if module in registry.LIBRARIES:
+        return lambda: library.build(name)
     if module == "object":
         raise InputError(
             f"this run was made with an object ({attribute}): pass it again, load_backbone(run, backbone=...)."

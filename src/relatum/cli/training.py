@@ -17,7 +17,11 @@ def pretrain(
         str | None, Option(help="training method (see `relatum list methods`) (default: relational)")
     ] = None,
     backbone: Annotated[
-        str | None, Option(help="backbone name (see `relatum list backbones`) or module:function (default: conv4)")
+        str | None,
+        Option(
+            help="backbone name (see `relatum list backbones`), timm:NAME, torchvision:NAME (/small: for small images)"
+            " or module:function (default: conv4)"
+        ),
     ] = None,
     views: Annotated[
         int | None, Option(help="K, number of views per image (default: the paper's, 32; 8 for a folder on a CPU)")

@@ -12,14 +12,17 @@ from relatum.cli.options import Backbone, echo
 
 def export(
     run: Annotated[Path, Argument(metavar="RUN", help="run folder or weights file")],
-    format: Annotated[str, Option(help="safetensors, torch or onnx")],
-    out: Annotated[Path, Option(metavar="FILE", help="output file")],
+    format: Annotated[str, Option(help="safetensors, torch, torch-export, onnx or huggingface")],
+    out: Annotated[Path, Option(metavar="FILE", help="output file; a folder for huggingface")],
     backbone: Backbone = None,
+    preprocess: Annotated[
+        bool, Option("--preprocess", help="onnx and torch-export: take pixels of any size; resize and normalise inside")
+    ] = False,
 ) -> None:
     """Export a run's backbone for use with other tools."""
     from relatum import api
 
-    echo(api.export(run, format=format, out=out, backbone=backbone))
+    echo(api.export(run, format=format, out=out, backbone=backbone, preprocess=preprocess))
 
 
 def import_weights(

@@ -122,6 +122,7 @@ class Log:
     every_steps: int = setting(10, "steps between two lines of the metrics file", ge=1)
     knn_every: int = setting(0, "epochs between two kNN evaluations; 0 disables them", ge=0)
     tensorboard: bool = setting(False, "also write TensorBoard files (extra `tensorboard`)")
+    wandb: bool = setting(False, "also log to Weights & Biases, as `WANDB_MODE` says (extra `wandb`)")
 
 
 SECTIONS: dict[str, type] = {

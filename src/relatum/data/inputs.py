@@ -98,9 +98,10 @@ def _numpy(tensor: Any) -> NDArray[Any]:
 def _common_side(items: list[Any]) -> int | None:
     """The side of images in memory that are all square and equal; files are not opened."""
     shapes = {tuple(getattr(item, "shape", ())) for item in items if isinstance(item, np.ndarray)}
-    if len(shapes) != 1 or not all(isinstance(item, np.ndarray) for item in items):
+    shape = next(iter(shapes), ())
+    if len(shapes) != 1 or len(shape) < 2 or not all(isinstance(item, np.ndarray) for item in items):
         return None
-    height, width = next(iter(shapes))[:2]
+    height, width = shape[:2]
     return int(height) if height == width and height >= 8 else None
 
 

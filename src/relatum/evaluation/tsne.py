@@ -97,7 +97,7 @@ def _opentsne(
     try:
         import openTSNE
     except ImportError:
-        raise InputError("openTSNE is not installed; run `pip install relatum[tsne]`, or leave backend out.") from None
+        raise InputError("openTSNE is not installed; run `pip install openTSNE`, or leave backend out.") from None
     model = openTSNE.TSNE(
         perplexity=perplexity,
         learning_rate=rate,

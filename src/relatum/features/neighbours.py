@@ -148,9 +148,7 @@ def _faiss(g: Floats, k: int) -> Callable[[Floats, NDArray[np.int64] | None], li
     try:
         import faiss
     except ImportError:
-        raise InputError(
-            "the faiss backend is not installed; run `pip install relatum[faiss]` or leave it out."
-        ) from None
+        raise InputError("the faiss backend is not installed; run `pip install faiss-cpu` or leave it out.") from None
     index = faiss.IndexFlatL2(g.shape[1])
     index.add(g.astype(np.float32))
     wanted = min(k + 1, len(g))  # one more, for the query itself

@@ -21,7 +21,7 @@ def import_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise InputError("--executor ray needs ray, which is not installed: pip install 'relatum[ray]'.") from None
+        raise InputError("--executor ray needs ray, which is not installed: pip install ray.") from None
     return ray
 
 

@@ -1,8 +1,7 @@
-"""Weights in and out of relatum: `relatum export` and `relatum import`."""
+"""`import_weights`: a run folder from weights that were trained elsewhere; `relatum.runs.export` is the way out."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,67 +10,16 @@ import torch
 
 from relatum import backbones, config, registry
 from relatum.config.methods import METHODS, SimCLROptions
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError
 from relatum.runs import checkpoint, names
 from relatum.runs.folder import RunFolder
 from relatum.runs.weights import (
-    load_backbone,
     load_state,
     read_backbone,
     save_run_weights,
-    save_weights,
     weights_metadata,
 )
-from relatum.system.files import write_atomically, write_bytes
 from relatum.version import __version__
-
-FORMATS = ("safetensors", "torch", "onnx")
-
-
-def export(run: str | Path, format: str, out: str | Path, *, backbone: str | torch.nn.Module | None = None) -> Path:
-    """Write a run's backbone for other tools.
-
-    Args:
-        run: a run folder or a weights file.
-        format: `safetensors` (with metadata), `torch` (a plain state dict; a ResNet-34's loads into the usual class),
-            or `onnx` (the network itself, any batch size; needs the extra `onnx`).
-        out: the file to write.
-        backbone: the architecture of a run with a custom backbone, which ONNX needs.
-    """
-    out = Path(out)
-    if format not in FORMATS:
-        raise unknown("format", format, FORMATS)
-    if format == "safetensors":
-        state, metadata = read_backbone(run)
-        save_weights(out, state, metadata)
-    elif format == "torch":
-        buffer = io.BytesIO()
-        torch.save(read_backbone(run)[0], buffer)
-        write_bytes(out, buffer.getbuffer())
-    else:
-        write_atomically(out, lambda path: _write_onnx(run, path, backbone))
-    return out
-
-
-def _write_onnx(run: str | Path, path: Path, backbone: str | torch.nn.Module | None) -> None:
-    try:
-        import onnxscript  # noqa: F401
-    except ImportError:
-        raise InputError("ONNX export needs the extra: pip install 'relatum[onnx]'.") from None
-    module = load_backbone(run, backbone=backbone)
-    side = read_backbone(run)[1].get("side") or 32
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.onnx.export(
-        module,
-        (torch.zeros(2, 3, side, side),),
-        input_names=["images"],
-        output_names=["representations"],
-        dynamic_shapes=({0: batch},),
-        dynamo=True,
-        verbose=False,
-    )
-    assert program is not None
-    program.save(str(path))
 
 
 def import_weights(

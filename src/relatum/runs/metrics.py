@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,14 @@ class MetricsWriter:
         path: the file.
         step: the step that the run has reached.
         tensorboard: also write TensorBoard files beside it.
+        wandb: also log to Weights & Biases; the run's name there is the folder's, and a resume continues it.
 
     Attributes:
         damaged: the number of lines up to that step that could not be read; they are removed.
     """
 
-    def __init__(self, path: Path, step: int, *, tensorboard: bool = False) -> None:
+    def __init__(self, path: Path, step: int, *, tensorboard: bool = False, wandb: bool = False) -> None:
+        self._wandb = _wandb(path.parent) if wandb else None
         self._board = _board(path.parent / names.TENSORBOARD, step) if tensorboard else None
         self._path = path
         kept: list[bytes] = []
@@ -65,6 +68,8 @@ class MetricsWriter:
         if self._board is not None:
             for name in row.keys() - {"step"}:
                 self._board.add_scalar(name, row[name], row["step"])
+        if self._wandb is not None:
+            self._wandb.log({name: value for name, value in row.items() if name != "step"}, step=row["step"])
 
     def sync(self) -> None:
         """Force the lines to the disk. Called before a checkpoint, so that no checkpoint is ahead of its metrics."""
@@ -78,13 +83,29 @@ class MetricsWriter:
         self._file.close()
         if self._board is not None:
             self._board.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+
+def _wandb(folder: Path) -> Any:
+    """A run of Weights & Biases, with the recipe as its configuration."""
+    try:
+        import wandb
+    except ImportError:
+        raise InputError("log.wandb needs wandb: pip install wandb.") from None
+    recipe = folder / names.RECIPE
+    settings = tomllib.loads(recipe.read_text("utf-8")) if recipe.exists() else {}
+    identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
+    return wandb.init(
+        project="relatum", name=folder.name, id=identity, dir=str(folder), config=settings, resume="allow", reinit=True
+    )
 
 
 def _board(path: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.") from None
+        raise InputError("log.tensorboard needs tensorboard: pip install tensorboard.") from None
     return SummaryWriter(path, purge_step=step + 1)
 
 

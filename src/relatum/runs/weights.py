@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from relatum import backbones, registry
 from relatum.config import Recipe
 from relatum.errors import InputError
+from relatum.features.preprocess import Transform
 from relatum.runs import checkpoint, digest, names
 from relatum.runs.folder import RunFolder
 from relatum.system.files import write_bytes
@@ -204,7 +205,8 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
             because a file asks for it.
 
     Returns:
-        The module, with `num_features` and `info` (backbone, mean, std, side, dataset, method, ...).
+        The module, with `num_features`, `info` (backbone, mean, std, side, dataset, method, ...) and `transform`, which
+        makes its input from a path, a Pillow image, an array or a tensor.
     """
     state, info = read_backbone(source)
     module = backbones.build(
@@ -216,4 +218,5 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
         size = info.get("num_features") or backbones.feature_size(module, info.get("side", 32))
         setattr(module, "num_features", size)  # noqa: B010 (mypy takes attributes of modules for tensors)
     setattr(module, "info", info)  # noqa: B010
+    setattr(module, "transform", Transform.of(info))  # noqa: B010
     return module

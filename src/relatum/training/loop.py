@@ -179,7 +179,8 @@ class Trainer:
         """Where metrics go: the first process writes them."""
         if not self.fabric.is_global_zero:
             return nullcontext()
-        metrics = MetricsWriter(self.folder.metrics, self.step, tensorboard=self.recipe.log.tensorboard)
+        log = self.recipe.log
+        metrics = MetricsWriter(self.folder.metrics, self.step, tensorboard=log.tensorboard, wandb=log.wandb)
         if metrics.damaged:
             self.display.warn(f"{metrics.damaged} line(s) of {self.folder.metrics} were damaged and are removed.")
         elif self.metrics_digest and self.metrics_digest != metrics.digest:

@@ -52,14 +52,20 @@ class Resolved:
     warnings: tuple[str, ...] = ()
 
 
-def resolve(draft: Draft, *, root: Path | None = None) -> Resolved:
-    """Load the data of a new run and complete its recipe."""
+def resolve(draft: Draft, *, root: Path | None = None, images: ImageSet | None = None) -> Resolved:
+    """Load the data of a new run and complete its recipe.
+
+    Args:
+        draft: what the user asked for.
+        root: the data root folder.
+        images: images in memory to train on, in place of the data that the draft names.
+    """
     request = draft.request
     method = METHODS[request.method]
     check_recipe(request)
     if method.uses_labels and not request.data.labels and "data.labels" in draft.explicit:
         raise InputError(f"--labels 0: {request.method} needs labels. Leave --labels out to train on all of them.")
-    whole = _load(request, root)
+    whole = _load(request, root) if images is None else images
     images, validation = hold_out(whole, request)
     if len(images) < 2:
         raise InputError(f"{request.data.name} has {len(images)} image(s); training needs at least two.")
@@ -80,7 +86,9 @@ def resolve(draft: Draft, *, root: Path | None = None) -> Resolved:
     return Resolved(recipe, images, validation, labels, folder_defaults, _warnings(draft, recipe))
 
 
-def resume(run: Path, started: Recipe, draft: Draft, *, root: Path | None = None) -> Resolved:
+def resume(
+    run: Path, started: Recipe, draft: Draft, *, root: Path | None = None, images: ImageSet | None = None
+) -> Resolved:
     """The complete recipe of a run that is resumed, and its data.
 
     Args:
@@ -88,6 +96,7 @@ def resume(run: Path, started: Recipe, draft: Draft, *, root: Path | None = None
         started: the recipe that the run started with.
         draft: what the user asked for now.
         root: the data root folder.
+        images: images in memory that the run is trained on.
 
     Raises:
         InputError: the draft contradicts the recipe, or the data has changed: the bits would change.
@@ -112,7 +121,7 @@ def resume(run: Path, started: Recipe, draft: Draft, *, root: Path | None = None
         registry.backbone_from_file(recipe.backbone.name, run)
     check_recipe(recipe)
     try:
-        images, validation = hold_out(_load(recipe, root), recipe)
+        images, validation = hold_out(_load(recipe, root) if images is None else images, recipe)
     except InputError as error:
         if recipe.data.name in registry.DATASETS or Path(recipe.data.name).exists():
             raise
@@ -133,8 +142,10 @@ def check_recipe(recipe: Recipe) -> None:
     find_device(recipe.run.device)
     registry.find(POLICIES, "policy (views.policy):", recipe.views.policy)
     registry.find(POLICIES, "policy (views.small_policy):", recipe.views.small_policy)
+    if recipe.log.wandb and importlib.util.find_spec("wandb") is None:
+        raise InputError("log.wandb needs wandb: pip install wandb.")
     if recipe.log.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise InputError("log.tensorboard needs the extra: pip install 'relatum[tensorboard]'.")
+        raise InputError("log.tensorboard needs tensorboard: pip install tensorboard.")
     method = METHODS[recipe.method]
     if recipe.data.labels and not (method.uses_labels or method.semi_supervised):
         able = ", ".join(name for name, row in METHODS.items() if row.uses_labels or row.semi_supervised)

@@ -1,0 +1,26 @@
+# relatum in a container. CPU by default; for CUDA, choose PyTorch's index of CUDA wheels:
+#   docker build -t relatum .
+#   docker build -t relatum:cuda --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cu126 .
+#   docker run --rm -v "$PWD:/data" relatum pretrain photos --out runs/photos        (add --gpus all for CUDA)
+ARG PYTHON=3.12
+FROM python:${PYTHON}-slim AS build
+WORKDIR /src
+COPY pyproject.toml README.md LICENSE ./
+COPY src ./src
+RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
+
+FROM python:${PYTHON}-slim
+ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
+ARG EXTRAS=
+COPY --from=build /wheels /wheels
+# torch first, from its own index: the default index gives the CUDA build, which takes gigabytes.
+RUN pip install --no-cache-dir torch --index-url "${TORCH_INDEX}" \
+    && pip install --no-cache-dir "$(ls /wheels/relatum-*.whl)${EXTRAS:+[${EXTRAS}]}" \
+    && rm -rf /wheels \
+    && useradd --create-home relatum
+USER relatum
+ENV RELATUM_DATA=/data/datasets \
+    NUMBA_CACHE_DIR=/home/relatum/.cache/numba
+WORKDIR /data
+ENTRYPOINT ["relatum"]
+CMD ["--help"]

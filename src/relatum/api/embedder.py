@@ -1,0 +1,172 @@
+"""`Embedder`: learn a representation of images and compute it, in the manner of scikit-learn."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from relatum.errors import InputError
+from relatum.system.files import write_json
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import nn
+
+StrPath = str | os.PathLike[str]
+_WEIGHTS, _PARAMETERS = "backbone.safetensors", "embedder.json"
+
+
+class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer from images to representations.
+
+    `fit` pretrains a backbone without labels; `transform` gives (N, d) float32 representations. Images are a folder, or
+    a list of paths, Pillow images, arrays (H, W, 3) or tensors (3, H, W). Parameters that are None take the defaults of
+    `relatum.pretrain`.
+
+    Args:
+        method: training method.
+        backbone: backbone name.
+        views: K, number of views per image.
+        epochs: number of training epochs.
+        batch_size: M, images per step.
+        side: side of an image in pixels.
+        seed: random seed.
+        out: run folder to keep; by default the run is discarded after training.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        verbose: print progress.
+
+    Attributes:
+        backbone_: the trained backbone, frozen, in eval mode.
+        n_features_out_: size of a representation.
+
+    Example:
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from sklearn.pipeline import make_pipeline
+        >>> model = make_pipeline(relatum.Embedder(epochs=10), LogisticRegression()).fit(paths, labels)
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = "relational",
+        backbone: str = "conv4",
+        views: int | None = None,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        side: int | None = None,
+        seed: int = 1,
+        out: StrPath | None = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.backbone = backbone
+        self.views = views
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.side = side
+        self.seed = seed
+        self.out = out
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Embedder:
+        """Pretrain a backbone on images; `y` is ignored.
+
+        Args:
+            X: the images.
+            y: not used; for scikit-learn's conventions.
+        """
+        from relatum.api.pretraining import pretrain
+
+        with tempfile.TemporaryDirectory(prefix="relatum-") as place:
+            run = pretrain(
+                X,
+                out=Path(place) / "run" if self.out is None else self.out,
+                method=self.method,
+                backbone=self.backbone,
+                views=self.views,
+                epochs=self.epochs,
+                batch_size=self.batch_size,
+                side=self.side,
+                seed=self.seed,
+                device=None if self.device == "auto" else self.device,
+                overwrite=self.out is not None,
+                quiet=not self.verbose,
+            )
+            self._use(run.backbone())
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """The representations of images.
+
+        Args:
+            X: the images.
+
+        Returns:
+            (N, d) float32.
+        """
+        from relatum import evaluation
+
+        check_is_fitted(self)
+        return evaluation.embed(self.backbone_, X, progress=self.verbose)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """The names of the columns: `embedder0`, `embedder1`, ..."""
+        import numpy as np
+
+        check_is_fitted(self)
+        return np.array([f"embedder{number}" for number in range(self.n_features_out_)], object)
+
+    def save(self, folder: StrPath) -> Path:
+        """Write the weights as safetensors and the parameters as JSON: no pickle.
+
+        Args:
+            folder: folder to write to; it is created.
+        """
+        from relatum.runs.weights import save_weights
+
+        check_is_fitted(self)
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        save_weights(place / _WEIGHTS, self.backbone_.state_dict(), self.backbone_.info)  # type: ignore[arg-type]
+        parameters = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in self.get_params().items()}
+        write_json(place / _PARAMETERS, parameters)
+        return place
+
+    @classmethod
+    def load(cls, folder: StrPath) -> Embedder:
+        """Read an embedder that `save` wrote.
+
+        Args:
+            folder: the folder.
+        """
+        from relatum.runs.weights import load_backbone
+
+        place = Path(folder)
+        try:
+            parameters = json.loads((place / _PARAMETERS).read_text("utf-8"))
+            embedder = cls(**parameters)
+        except (OSError, ValueError, TypeError) as error:
+            raise InputError(f"{place} holds no embedder: {error}") from None
+        embedder._use(load_backbone(place / _WEIGHTS))
+        return embedder
+
+    def _use(self, backbone: nn.Module) -> None:
+        self.backbone_ = backbone
+        self.n_features_out_ = int(backbone.num_features)  # type: ignore[arg-type]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # images, not rows of numbers
+        tags.input_tags.three_d_array = True
+        tags.input_tags.string = True
+        tags.non_deterministic = False
+        return tags

@@ -1,0 +1,127 @@
+"""`export`: a trained backbone for other tools, with its metadata and, where asked, its preprocessing inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from relatum.errors import InputError, unknown
+from relatum.features.preprocess import Preprocess, Transform
+from relatum.runs.model_card import write_folder
+from relatum.runs.weights import load_backbone, read_backbone, save_weights
+from relatum.system.files import write_atomically
+from relatum.version import __version__
+
+FORMATS = ("safetensors", "torch", "torch-export", "onnx", "huggingface")
+_GRAPHS = ("torch-export", "onnx")
+Source = str | os.PathLike[str] | nn.Module
+
+
+def export(
+    run: Source, format: str, out: str | Path, *, backbone: str | nn.Module | None = None, preprocess: bool = False
+) -> Path:
+    """Write a backbone for other tools.
+
+    Args:
+        run: a run folder, a weights file, or a module.
+        format: `safetensors` (weights with metadata), `torch` (a plain state dict; a ResNet-34's loads into the usual
+            class), `torch-export` (the network as a program, `torch.export.load`), `onnx` (the network, with metadata;
+            needs the extra `onnx`), or `huggingface` (a folder with weights, config and model card).
+        out: the file or folder to write.
+        backbone: the architecture of a run with a custom backbone, which programs need.
+        preprocess: programs take uint8 pixels (N, H, W, 3) of any size instead of normalised images (N, 3, H, W).
+    """
+    out = Path(out)
+    if format not in FORMATS:
+        raise unknown("format", format, FORMATS)
+    if preprocess and format not in _GRAPHS:
+        raise InputError(f"--preprocess is for {' and '.join(_GRAPHS)}; {format} holds weights, not a network.")
+    if format in _GRAPHS:
+        module, info = _network(run, backbone)
+        write: Callable[[Path], None] = lambda path: _WRITERS[format](path, module, info, preprocess)  # noqa: E731
+        write_atomically(out, write)
+        return out
+    state, info = _weights(run)
+    if format == "safetensors":
+        save_weights(out, state, info)
+    elif format == "torch":
+        write_atomically(out, lambda path: torch.save(state, path))
+    else:
+        write_folder(out, state, info)
+    return out
+
+
+def _weights(run: Source) -> tuple[Mapping[str, torch.Tensor], dict[str, Any]]:
+    if not isinstance(run, nn.Module):
+        return read_backbone(run)
+    info = dict(getattr(run, "info", {}))
+    return run.state_dict(), info or {"backbone": f"object:{type(run).__name__}", "version": __version__}
+
+
+def _network(run: Source, backbone: str | nn.Module | None) -> tuple[nn.Module, dict[str, Any]]:
+    """The network in eval mode on the CPU, without relatum's attributes, which programs would not understand."""
+    module = deepcopy(run) if isinstance(run, nn.Module) else load_backbone(run, backbone=backbone)
+    info = dict(_weights(run)[1])
+    module.eval().requires_grad_(False).cpu()
+    return module, info
+
+
+def _program(module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> tuple[nn.Module, torch.Tensor, Any]:
+    """The module to export, an example of its input, and which of its dimensions are free."""
+    side = info.get("side") or 32
+    batch, height, width = (torch.export.Dim(name, min=1) for name in ("batch", "height", "width"))
+    if preprocess:
+        example = torch.zeros(2, side + 3, side + 9, 3, dtype=torch.uint8)
+        return Preprocess(module, Transform.of(info)).eval(), example, ({0: batch, 1: height, 2: width},)
+    free = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    return module, torch.zeros(2, 3, side, side), (free,)
+
+
+def facts(info: Mapping[str, Any], preprocess: bool) -> dict[str, Any]:
+    """What an exported network says about itself."""
+    layout = "uint8 pixels (N, H, W, 3), any size" if preprocess else "normalised float32 images (N, 3, H, W)"
+    return {**info, "input": layout, "preprocess": preprocess, "exported_by": f"relatum {__version__}"}
+
+
+def _write_torch_export(path: Path, module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> None:
+    network, example, free = _program(module, info, preprocess)
+    program = torch.export.export(network, (example,), dynamic_shapes=free)
+    with path.open("wb") as file:
+        torch.export.save(program, file, extra_files={"relatum.json": json.dumps(facts(info, preprocess))})
+
+
+def _write_onnx(path: Path, module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> None:
+    try:
+        import onnxscript  # noqa: F401
+    except ImportError:
+        raise InputError("ONNX export needs onnx and onnxscript: pip install onnx onnxscript.") from None
+    network, example, free = _program(module, info, preprocess)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's exporter uses parts of torch that it deprecates
+        program = torch.onnx.export(
+            network,
+            (example,),
+            input_names=["pixels" if preprocess else "images"],
+            output_names=["representations"],
+            dynamic_shapes=free,
+            dynamo=True,
+            verbose=False,
+        )
+    assert program is not None
+    known = facts(info, preprocess)
+    program.model.metadata_props["relatum"] = json.dumps(known, sort_keys=True)
+    for name, value in known.items():
+        program.model.metadata_props[name] = value if isinstance(value, str) else json.dumps(value)
+    program.model.producer_name, program.model.producer_version = "relatum", __version__
+    program.save(str(path), external_data=False)
+
+
+_WRITERS = {"torch-export": _write_torch_export, "onnx": _write_onnx}

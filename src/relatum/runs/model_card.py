@@ -1,0 +1,71 @@
+"""A folder as the Hugging Face Hub takes it: `model.safetensors`, `config.json` and a model card, `README.md`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from relatum.errors import InputError
+from relatum.runs.weights import save_weights
+from relatum.system.files import write_json, write_text
+
+_CARD = """---
+library_name: relatum
+pipeline_tag: image-feature-extraction
+license: mit
+tags:
+- self-supervised-learning
+- relational-reasoning
+---
+
+# {title}
+
+A {backbone} backbone that maps an image to {num_features} numbers. It was trained {how} with
+relatum (Self-Supervised Relational Reasoning for Representation Learning, Patacchiola & Storkey, NeurIPS 2020).
+
+```python
+import relatum
+
+backbone = relatum.load_backbone("model.safetensors")  # in this folder
+vector = backbone(backbone.transform("photo.jpg")[None])
+vectors = relatum.embed(backbone, "photos/")
+```
+
+| | |
+| --- | --- |
+{rows}
+
+Change the licence above if the training images or weights have another one. No accuracy is stated here: measure it on
+your data with `relatum evaluate`.
+"""
+
+
+def write_folder(out: Path, state: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
+    """Write the folder; one that holds other files is refused."""
+    names = {"model.safetensors", "config.json", "README.md"}
+    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= names):
+        raise InputError(f"{out} exists and is not a folder that an export wrote; choose another --out.")
+    out.mkdir(parents=True, exist_ok=True)
+    save_weights(out / "model.safetensors", state, info)
+    write_json(out / "config.json", {"library_name": "relatum", "model_type": "relatum-backbone", **info})
+    write_text(out / "README.md", card(info))
+
+
+def card(info: Mapping[str, Any]) -> str:
+    """The model card."""
+    method, dataset = info.get("method"), info.get("dataset")
+    how = " ".join(part for part in (f"by {method}" if method else "", f"on {dataset}" if dataset else "") if part)
+    rows = "\n".join(f"| {name} | {json.dumps(value).strip(chr(34))} |" for name, value in sorted(info.items()))
+    backbone = str(info.get("backbone", "custom"))
+    title = f"{backbone}, {how}" if how else backbone
+    return _CARD.format(
+        title=title,
+        backbone=backbone,
+        num_features=info.get("num_features", "several"),
+        how=how or "elsewhere",
+        rows=rows,
+    )

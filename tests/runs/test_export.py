@@ -1,0 +1,124 @@
+"""Exported backbones: other tools get the vectors that `relatum.embed` gives."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import relatum
+from relatum.data.decode import to_square
+from relatum.errors import InputError
+from relatum.features.preprocess import Preprocess, Transform
+
+SIZES = [(32, 32), (50, 41), (33, 90), (21, 26), (120, 127)]  # width and height, all below four times the side
+
+
+def photo(size: tuple[int, int], seed: int = 0) -> Image.Image:
+    """A picture with structure at several scales."""
+    noise = np.random.default_rng(seed).integers(0, 256, (9, 7, 3), dtype=np.uint8)
+    return Image.fromarray(noise).resize(size, Image.Resampling.BICUBIC)
+
+
+@pytest.fixture(scope="module")
+def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> relatum.Run:
+    place = tmp_path_factory.mktemp("export") / "run"
+    return relatum.pretrain(pictures, out=place, method="random", backbone="conv4", quiet=True)
+
+
+@pytest.mark.parametrize("size", [*SIZES, (190, 150)])
+def test_the_resize_inside_has_pillows_bits(size: tuple[int, int]) -> None:
+    image = photo(size)
+    inside = Preprocess(torch.nn.Identity(), Transform(32, (0, 0, 0), (1, 1, 1)))
+    pixels = inside(torch.from_numpy(np.asarray(image).copy())[None])[0] * 255
+    np.testing.assert_array_equal(pixels.round().byte().permute(1, 2, 0).numpy(), to_square(image, 32))
+
+
+def test_the_transform_of_a_backbone_makes_its_input(run: relatum.Run, pictures: Path) -> None:
+    backbone = run.backbone()
+    z, files = relatum.embed(backbone, pictures, return_files=True, progress=False)
+    x = backbone.transform(Image.open(pictures / files[3]))
+    assert x.shape == (3, 32, 32)
+    np.testing.assert_allclose(backbone(x[None])[0].numpy(), z[3], atol=1e-5)
+
+
+def test_onnx_runtime_gives_the_vectors_of_embed(run: relatum.Run, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    relatum.export(run, format="onnx", out=tmp_path / "a.onnx", preprocess=True)
+    session = runtime.InferenceSession(tmp_path / "a.onnx")
+    properties = session.get_modelmeta().custom_metadata_map
+    assert json.loads(properties["relatum"])["backbone"] == properties["backbone"] == "conv4"
+    assert json.loads(properties["mean"]) == run.backbone().info["mean"]
+    for number, size in enumerate(SIZES):
+        photo(size, number).save(tmp_path / "photo.jpg")
+        pixels = np.asarray(Image.open(tmp_path / "photo.jpg"))
+        (vector,) = session.run(None, {"pixels": pixels[None]})
+        np.testing.assert_allclose(vector, relatum.embed(run, tmp_path / "photo.jpg", progress=False), atol=1e-4)
+    batch = np.stack([np.asarray(photo((50, 41), seed)) for seed in range(5)])
+    (vectors,) = session.run(None, {"pixels": batch})
+    np.testing.assert_allclose(vectors, relatum.embed(run, batch, progress=False), atol=1e-4)
+    photo((300, 200)).save(tmp_path / "large.jpg")  # the decoder reduces it, as relatum asks it to
+    image = Image.open(tmp_path / "large.jpg")
+    image.draft("RGB", (64, 64))
+    (vector,) = session.run(None, {"pixels": np.asarray(image)[None]})
+    np.testing.assert_allclose(vector, relatum.embed(run, tmp_path / "large.jpg", progress=False), atol=1e-4)
+
+
+def test_onnx_without_preprocessing_takes_any_batch_and_size(run: relatum.Run, tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    runtime = pytest.importorskip("onnxruntime")
+    backbone = run.backbone()
+    relatum.export(backbone, format="onnx", out=tmp_path / "a.onnx")
+    session = runtime.InferenceSession(tmp_path / "a.onnx")
+    assert "normalised" in session.get_modelmeta().custom_metadata_map["input"]
+    for shape in ((1, 3, 32, 32), (7, 3, 48, 40)):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+        (vectors,) = session.run(None, {"images": x.numpy()})
+        np.testing.assert_allclose(vectors, backbone(x).numpy(), atol=1e-4)
+
+
+def test_a_torch_program_needs_no_relatum(run: relatum.Run, tmp_path: Path) -> None:
+    relatum.export(run, format="torch-export", out=tmp_path / "a.pt2", preprocess=True)
+    extra: dict[str, Any] = {"relatum.json": ""}
+    program = torch.export.load(tmp_path / "a.pt2", extra_files=extra)
+    assert json.loads(extra["relatum.json"])["preprocess"] is True
+    batch = np.stack([np.asarray(photo((50, 41), seed)) for seed in range(3)])
+    vectors = program.module()(torch.from_numpy(batch)).numpy()
+    np.testing.assert_allclose(vectors, relatum.embed(run, batch, progress=False), atol=1e-4)
+
+
+def test_a_hugging_face_folder_is_complete(run: relatum.Run, tmp_path: Path) -> None:
+    folder = relatum.export(run, format="huggingface", out=tmp_path / "hub")
+    assert {path.name for path in folder.iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    config = json.loads((folder / "config.json").read_text())
+    assert config["model_type"] == "relatum-backbone"
+    assert config["num_features"] == 64
+    card = (folder / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: relatum\n")
+    assert "| side | 32 |" in card
+    loaded = relatum.load_backbone(folder / "model.safetensors")
+    x = torch.randn(2, 3, 32, 32)
+    assert torch.equal(loaded(x), run.backbone()(x))
+    relatum.export(run, format="huggingface", out=folder)  # an export may be repeated
+    (folder / "mine.txt").touch()
+    with pytest.raises(InputError, match="not a folder that an export wrote"):
+        relatum.export(run, format="huggingface", out=folder)
+
+
+def test_weights_alone(run: relatum.Run, tmp_path: Path) -> None:
+    state = run.backbone().state_dict()
+    relatum.export(run.backbone(), format="torch", out=tmp_path / "a.pt")
+    saved = torch.load(tmp_path / "a.pt", weights_only=True)
+    assert all(torch.equal(saved[name], value) for name, value in state.items())
+    relatum.export(run, format="safetensors", out=tmp_path / "a.safetensors")
+    assert relatum.load_backbone(tmp_path / "a.safetensors").info == run.backbone().info
+    with pytest.raises(InputError, match="preprocess=True is for torch-export and onnx"):
+        relatum.export(run, format="torch", out=tmp_path / "b.pt", preprocess=True)
+    with pytest.raises(InputError, match="did you mean 'onnx'"):
+        relatum.export(run, format="onx", out=tmp_path / "b.onnx")
