@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from relatum.runs.metrics import MetricsWriter, read_metrics, rows_digest
 
 
@@ -51,3 +53,14 @@ def test_damaged_lines_are_counted_and_changed_ones_noticed(tmp_path: Path) -> N
         writer.close()
         assert (writer.damaged, writer.digest == digest) == (damaged, same)
         assert rows_digest(read_metrics(path)) == writer.digest
+
+
+def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    writer = MetricsWriter(tmp_path / "metrics.jsonl", 0, wandb=True)
+    writer.write({"step": 1, "loss": 0.5})
+    writer.close()
+    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 0.5}]

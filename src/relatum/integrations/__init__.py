@@ -1,0 +1,1 @@
+"""Parts of relatum for other training frameworks; each module imports its framework."""

@@ -1,0 +1,70 @@
+"""A Lightning callback that measures kNN accuracy on clean images while a backbone is trained."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from torch import nn
+
+from relatum.data import read_images
+from relatum.data.imageset import ImageSet
+from relatum.errors import InputError
+from relatum.features import extract
+from relatum.features.knn import knn_accuracy
+
+try:
+    from lightning.pytorch import Callback
+except Exception:  # not installed, or beside a torchvision that does not import
+    try:
+        from pytorch_lightning import Callback
+    except Exception as error:
+        raise InputError(f"this callback needs Lightning ({error}): pip install lightning.") from None
+
+
+class KNNMonitor(Callback):  # type: ignore[misc]
+    """Logs `knn_accuracy` (percent) of a backbone every few epochs; training is not changed.
+
+    Args:
+        train: images that neighbours are taken from: an `ImageSet` with labels, or images as `relatum.embed` takes.
+        test: images that are classified, likewise.
+        train_labels: labels of `train`, where it is no `ImageSet`.
+        test_labels: labels of `test`, where it is no `ImageSet`.
+        backbone: name of the backbone among the attributes of the LightningModule; dots are allowed.
+        every: number of epochs between two measurements.
+        options: side, mean and standard deviation (`side`, `mean`, `std`) for images that are no `ImageSet`.
+    """
+
+    def __init__(
+        self,
+        train: Any,
+        test: Any,
+        *,
+        train_labels: ArrayLike | None = None,
+        test_labels: ArrayLike | None = None,
+        backbone: str = "backbone",
+        every: int = 1,
+        options: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.train, self.train_labels = _labelled(train, train_labels, options or {})
+        self.test, self.test_labels = _labelled(test, test_labels, options or {})
+        self.backbone, self.every = backbone, every
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Measure and log."""
+        if (trainer.current_epoch + 1) % self.every:
+            return
+        network: nn.Module = pl_module.get_submodule(self.backbone)
+        z, test_z = (extract(network, images) for images in (self.train, self.test))
+        pl_module.log("knn_accuracy", knn_accuracy(z, self.train_labels, test_z, self.test_labels), prog_bar=True)
+
+
+def _labelled(images: Any, labels: ArrayLike | None, options: dict[str, Any]) -> tuple[ImageSet, Any]:
+    if not isinstance(images, ImageSet):
+        images = read_images(images, **options)
+    known = images.labels if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
+    if known is None or len(known) != len(images):
+        raise InputError(f"kNN accuracy needs a label for each of the {len(images)} images.")
+    return images, np.asarray(known, np.int64)
