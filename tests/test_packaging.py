@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "relatum"
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PROJECT = SETTINGS["project"]
-DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn", "faiss": "faiss-cpu"}  # where the names differ
+DISTRIBUTIONS = {
+    "PIL": "pillow",
+    "sklearn": "scikit-learn",
+    "faiss": "faiss-cpu",
+    "umap": "umap-learn",
+}  # where the names differ
 NOT_IMPORTED = {"onnx", "onnxruntime"}  # torch.onnx imports the one; tests run exported networks with the other
 
 

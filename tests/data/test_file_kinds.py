@@ -30,7 +30,7 @@ def test_heic_says_what_to_install_or_is_read(tmp_path: Path) -> None:
     if ".heic" in extensions():
         assert listing.files == ["a.heic"]
     else:
-        assert "relatum[heif]" in listing.skipped[0].reason
+        assert "pip install pillow-heif" in listing.skipped[0].reason
 
 
 def test_content_decides_where_there_is_no_extension(tmp_path: Path) -> None:

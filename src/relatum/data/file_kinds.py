@@ -6,7 +6,7 @@ from pathlib import Path
 
 # Folders that devices and systems fill with thumbnails, deleted files or metadata.
 NOT_PHOTOS = frozenset({"@eaDir", "@Recycle", "@Recently-Snapshot", "#recycle", "#snapshot", "__MACOSX", "lost+found"})
-_HEIF = "HEIC and HEIF need a plug-in: pip install 'relatum[heif]' (pillow-heif)"
+_HEIF = "HEIC and HEIF need a plug-in: pip install pillow-heif"
 _RAW = "a camera's RAW file; export it as JPEG first"
 _SVG = "a vector drawing without pixels; export it as PNG first"
 _ADVICE = {

@@ -16,11 +16,8 @@ from relatum.features.knn import knn_accuracy
 
 try:
     from lightning.pytorch import Callback
-except Exception:  # not installed, or beside a torchvision that does not import
-    try:
-        from pytorch_lightning import Callback
-    except Exception as error:
-        raise InputError(f"this callback needs Lightning ({error}): pip install lightning.") from None
+except Exception as error:  # not installed, or beside a torchvision that does not import
+    raise InputError(f"this callback needs Lightning ({error}): pip install lightning.") from None
 
 
 class KNNMonitor(Callback):  # type: ignore[misc]
