@@ -56,6 +56,8 @@ class RelatumError(Exception):
     """Something failed in a way that a message explains better than a traceback."""
 
     exit_code = 1
+    quiet = False
+    """Whether another process of the same run prints it."""
 
     def __str__(self) -> str:
         return phrase(super().__str__())
@@ -76,6 +78,9 @@ class Interrupted(KeyboardInterrupt):
         signum: the signal's number; the exit code is 128 + signum.
         message: what was saved and how to resume.
     """
+
+    quiet = False
+    """Whether another process of the same run prints it."""
 
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(message)

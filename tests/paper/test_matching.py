@@ -72,6 +72,17 @@ def test_an_entry_of_a_version_that_lacked_a_key_still_matches() -> None:
     assert not matches(old, dataclasses.replace(RUN, set=(("train.clip_norm", "1.0"),)))
 
 
+def test_a_data_parallel_run_fills_a_cell_only_if_it_trained_on_whole_mini_batches() -> None:
+    assert matches(entry(RUN, run__devices=4), RUN)
+    assert not matches(entry(RUN, train__sync="local"), RUN)
+    older = entry(RUN, run__devices=2)
+    del older.document["recipe"]["train"]["sync"]  # at that time every process had pairs and statistics of its own
+    assert not matches(older, RUN)
+    alone = entry(RUN, run__devices=1)
+    del alone.document["recipe"]["train"]["sync"]
+    assert matches(alone, RUN)
+
+
 def test_a_key_that_an_older_entry_lacks_is_its_default() -> None:
     for preset, expected in (("paper", True), ("official", False)):  # the authors' code drops the last short batch
         run = Pretraining("deepinfomax", "cifar10", "conv4", 1, 200, 128, 1, preset)

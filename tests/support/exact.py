@@ -25,7 +25,7 @@ class Turns:
         self.turns = turns.numpy()
 
 
-def make(method: str, backbone: str, images: int, dtype: torch.dtype, options: dict[str, Any]) -> Any:
+def make(method: str, backbone: str, images: int, dtype: torch.dtype, options: dict[str, Any], seed: int) -> Any:
     """An objective with seeded weights and a whole mini-batch for it."""
     network = backbones.build(backbone, seed=5)
     if dtype == torch.float32:
@@ -42,7 +42,7 @@ def make(method: str, backbone: str, images: int, dtype: torch.dtype, options: d
             ),
         )
     objective.to(dtype)
-    generator = torch.Generator().manual_seed(8)
+    generator = torch.Generator().manual_seed(seed)
     views = torch.randn(K[method], images, 3, 32, 32, generator=generator, dtype=torch.float64).to(dtype)
     labels = torch.randint(0, 3, (images,), generator=generator)
     turns = torch.arange(4).repeat_interleave(images) if method == "rotation" else torch.zeros(K[method] * images)
@@ -72,9 +72,11 @@ def part(batch: Batch, world: distributed.World) -> Batch:
     )
 
 
-def step(method: str, backbone: str, images: int, dtype: torch.dtype, options: dict[str, Any]) -> dict[str, Any]:
+def step(
+    method: str, backbone: str, images: int, dtype: torch.dtype, options: dict[str, Any], seed: int = 8
+) -> dict[str, Any]:
     """Loss, metrics, gradients (averaged over processes, as DDP does) and buffers after one step."""
-    objective, batch = make(method, backbone, images, dtype, options)
+    objective, batch = make(method, backbone, images, dtype, options, seed)
     world = distributed.current()
     objective.connect(world)
     loss, metrics = objective(part(batch, world))

@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relatum import config
+from relatum.api import workers
 from relatum.api.runs import Run, StrPath, as_list, data_name, optional_path
 from relatum.errors import InputError, RelatumError
 from relatum.runs.folder import RunFolder
+from relatum.system import launcher
+from relatum.system.launcher import Place
 from relatum.system.progress import Display
+from relatum.system.team import Team
+from relatum.version import __version__
 
 if TYPE_CHECKING:  # torch is imported when training starts
     from torch import nn
@@ -25,6 +30,7 @@ if TYPE_CHECKING:  # torch is imported when training starts
     from relatum.data import ImageSet
     from relatum.objectives import Objective
     from relatum.training.resolve import Resolved
+    from relatum.training.resume import Start
 
 
 def pretrain(
@@ -80,8 +86,8 @@ def pretrain(
         overwrite: replace an existing run.
         init: run or weights file to start from.
         device: `auto`, `cpu`, `cuda` or `mps`.
-        devices: number of devices for data-parallel training.
-        threads: number of CPU threads.
+        devices: number of devices for data-parallel training, over all machines; torchrun and srun set it.
+        threads: number of CPU threads of each process.
         precision: `32`, `bf16-mixed` or `16-mixed`.
         compile: compile the backbone with `torch.compile`: `auto`, `on` or `off`.
         labels: fraction of the labels that training may use.
@@ -97,6 +103,7 @@ def pretrain(
         InputError: the arguments or the data cannot be used.
         Interrupted: SIGINT or SIGTERM arrived; the run is saved and can be resumed.
     """
+    arguments = dict(locals())
     if resume and overwrite:
         raise InputError("--resume continues a run and --overwrite replaces it: give one of them.")
     custom_backbone = backbone if not (backbone is None or isinstance(backbone, str)) else None
@@ -126,31 +133,75 @@ def pretrain(
     sets = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else as_list(set)
     draft = config.draft(recipe_file=None if recipe is None else Path(recipe), sets=sets, flags=flags)
     folder = _run_folder(out, draft, resume=resume)
-    if resume and not folder.exists() and draft.get("data.name") is None:
-        raise InputError(f"there is no run to resume in {folder.path}.")
-    worker = int(os.environ.get("LOCAL_RANK", "0")) > 0  # a further process of a data-parallel run
-    display = Display(quiet=quiet or worker)
-    with nullcontext() if worker else folder.lock():
-        _check_folder(folder, resume=resume or worker, overwrite=overwrite)
-        _pretrain(
-            draft,
-            folder,
-            display,
-            overwrite=overwrite,
-            custom_backbone=custom_backbone,
-            root=optional_path(root),
-            minutes=minutes,
-            images=_in_memory(data, side) if in_memory else None,
-        )
+    place = launcher.find_place()
+    launcher.check_devices(place, draft.request.run.devices if "run.devices" in draft.explicit else None)
+    devices = place.size if place is not None else _devices(draft, folder, resume=resume)
+    if devices > 1:
+        draft = config.Draft({**draft.values, "run.devices": devices}, draft.explicit | {"run.devices"})
+    with workers.team(place, devices, draft.request.run.device, arguments) as team:
+        team.require_same({**draft.values, "version": __version__})
+        display = Display(quiet=quiet or not team.first)
+        with folder.lock() if team.first else nullcontext():
+            plan = team.first_does(
+                lambda: _look(folder, draft, team.place, display, resume=resume, overwrite=overwrite)
+            )
+            if plan.finished:
+                display.print(f"{folder.path} is finished; nothing to do.")
+            else:
+                images = _in_memory(data, side) if in_memory else None
+                _pretrain(draft, folder, display, team, plan, custom_backbone, optional_path(root), minutes, images)
     return Run(folder.path, custom_backbone)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the first process found in the run folder, and decided.
+
+    Attributes:
+        recipe: that of the run to resume; None for a new run.
+        start: the checkpoint to continue from, or None.
+        finished: there is nothing to do.
+        replace: a run in the folder is replaced.
+    """
+
+    recipe: config.Recipe | None = None
+    start: Start | None = None
+    finished: bool = False
+    replace: bool = False
+
+
+def _look(
+    folder: RunFolder, draft: config.Draft, place: Place, display: Display, *, resume: bool, overwrite: bool
+) -> _Plan:
+    """Decide whether to start, to resume or to replace a run. A launcher's restart resumes the run that it started."""
+    exists = _holds_run(folder)
+    if not exists and not draft.get("data.name"):
+        raise InputError(f"there is no run at {folder.path} to resume; check --out, or give data to start one.")
+    restarted = place.restarts > 0 and bool(place.token) and folder.read_record().get("launch") == place.token
+    _check_folder(folder, resume=resume or restarted, overwrite=overwrite)
+    if not exists or (overwrite and not restarted):
+        return _Plan(replace=exists)
+    if _is_finished(folder, display):
+        return _Plan(finished=True)
+    from relatum.training.resume import open_run
+
+    return _Plan(*open_run(folder, display))
+
+
+def _devices(draft: config.Draft, folder: RunFolder, *, resume: bool) -> int:
+    """How many processes to start: what the user asked for, else what the run to resume was started with."""
+    if "run.devices" not in draft.values and resume and folder.exists():
+        with suppress(InputError):  # a damaged recipe is reported, or replaced, by the resume itself
+            return folder.read_recipe().run.devices
+    return draft.request.run.devices
 
 
 def _pretrain(
     draft: config.Draft,
     folder: RunFolder,
     display: Display,
-    *,
-    overwrite: bool,
+    team: Team,
+    plan: _Plan,
     custom_backbone: nn.Module | None,
     root: Path | None,
     minutes: float | None,
@@ -158,33 +209,33 @@ def _pretrain(
 ) -> None:
     """Resolve, train, score. An existing run is resumed, or replaced once the new one is about to start."""
     from relatum.training import resolve
-    from relatum.training.resume import open_run
 
-    exists, start = _holds_run(folder), None
-    if exists and not overwrite:
-        if _is_finished(folder, display):
-            display.print(f"{folder.path} is finished; nothing to do.")
-            return
-        started, start = open_run(folder, display)
-        resolved = resolve.resume(folder.path, started, draft, root=root, images=images)
-        if minutes is not None:
-            display.warn(f"the minutes are ignored: the run continues to its {resolved.recipe.train.epochs} epoch(s).")
-    else:
+    def load() -> Resolved:
+        if plan.recipe is not None:
+            return resolve.resume(folder.path, plan.recipe, draft, root=root, images=images)
         resolved = resolve.resolve(draft, root=root, images=images)
-        if minutes is not None:
-            from relatum.training.budget import fit_to_minutes
+        if minutes is None:
+            return resolved
+        from relatum.training.budget import fit_to_minutes
 
-            resolved = fit_to_minutes(draft, resolved, minutes, display, custom_backbone=custom_backbone, root=root)
+        return fit_to_minutes(draft, resolved, minutes, display, custom_backbone=custom_backbone, root=root)
+
+    resolved = team.one_per_machine_first(load)
+    facts = resolved.recipe.data
+    team.require_same({"data.images": facts.images, "data.fingerprint": facts.fingerprint})
+    if plan.recipe is not None and minutes is not None:
+        display.warn(f"the minutes are ignored: the run continues to its {resolved.recipe.train.epochs} epoch(s).")
     from relatum.training.run import train  # imports Lightning Fabric, which takes a second
 
     objective = train(
         resolved,
         folder,
         display,
+        team=team,
         custom_backbone=custom_backbone,
         root=root,
-        start=start,
-        replace=exists and overwrite,
+        start=plan.start,
+        replace=plan.replace,
     )
     if objective is not None and hasattr(objective, "predict"):
         folder.update_record(classifier_score=_score_classifier(objective, resolved, folder, display, root))
@@ -267,10 +318,8 @@ def _score_classifier(
 
 
 def _run_folder(out: StrPath | None, draft: config.Draft, *, resume: bool) -> RunFolder:
+    """The run folder. It is not looked at: other processes may not have it on their disk."""
     data_name = str(draft.get("data.name") or "")
-    resumes = resume and out is not None and _holds_run(RunFolder(Path(out)))  # then the run's recipe names its data
-    if not data_name and resume and out is not None and not resumes:
-        raise InputError(f"there is no run at {Path(out)} to resume; check --out, or give data to start one.")
-    if not data_name and not resumes:
+    if not data_name and not (resume and out is not None):  # the recipe of a run to resume names its data
         raise InputError("no data: give a dataset name (`relatum list datasets`) or a folder of images.")
     return RunFolder(Path("runs") / Path(data_name).name if out is None else Path(out))

@@ -64,7 +64,8 @@ def _interruptible(command: Command) -> Command:
         try:
             command(*arguments, **options)
         except Interrupted as error:  # not a failure: everything is saved
-            print(printable(error), file=sys.stderr)
+            if not error.quiet:
+                print(printable(error), file=sys.stderr)
             raise typer.Exit(error.exit_code) from None
         except signals.Stop as error:
             raise typer.Exit(_print_stop(error)) from None
@@ -117,7 +118,7 @@ def _run(arguments: list[str], debug: bool) -> int:
     except RelatumError as error:
         if debug:
             raise
-        return _print_error(f"{error}", error.exit_code)
+        return error.exit_code if error.quiet else _print_error(f"{error}", error.exit_code)
     except KeyboardInterrupt as error:
         return _print_stop(error)
     except BrokenPipeError:  # the reader of our output has closed it, as in `relatum list methods | head -1`

@@ -8,6 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from relatum.cli.options import Root, Set, echo
+from relatum.system.launcher import is_first_process
 
 
 def pretrain(
@@ -43,8 +44,13 @@ def pretrain(
     overwrite: Annotated[bool, Option("--overwrite", help="replace an existing run")] = False,
     init: Annotated[str | None, Option(help="start from the weights of this run or file")] = None,
     device: Annotated[str | None, Option(help="auto, cpu, cuda or mps (default: auto)")] = None,
-    devices: Annotated[int | None, Option(help="number of devices for data-parallel training (default: 1)")] = None,
-    threads: Annotated[int | None, Option(help="number of CPU threads (default: all cores)")] = None,
+    devices: Annotated[
+        int | None,
+        Option(help="number of devices for data-parallel training (default: 1, or what torchrun or srun started)"),
+    ] = None,
+    threads: Annotated[
+        int | None, Option(help="number of CPU threads of each process (default: all cores, divided by --devices)")
+    ] = None,
     precision: Annotated[str | None, Option(help="32, bf16-mixed or 16-mixed (default: 32)")] = None,
     compile: Annotated[
         str | None, Option(help="compile the backbone with torch.compile: auto, on or off (default: auto)")
@@ -93,7 +99,8 @@ def pretrain(
         knn_every=knn_every,
         root=root,
     )
-    echo(run.path)
+    if is_first_process():
+        echo(run.path)
 
 
 def demo(

@@ -109,6 +109,8 @@ class Entry:
         flat = config.flatten(self.document.get("recipe", {}))
         if not flat.keys() >= set(REQUIRED_KEYS):
             return None
+        if "train.sync" not in flat and flat.get("run.devices", 1) != 1:
+            flat["train.sync"] = "local"  # before that key, each process trained on its own part of a mini-batch
         try:
             return decisive_values(config.Recipe.from_values(flat))
         except InputError:

@@ -10,6 +10,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from relatum import backbones, objectives
+from relatum.backbones import recompute
 from relatum.config import Recipe
 from relatum.config.methods import METHODS
 from relatum.errors import InputError
@@ -44,6 +45,9 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
                 kernels=recipe.run.kernels,
             ),
         )
+    if recipe.run.recompute:
+        for encoder in objective.encoders():
+            recompute.attach(encoder)
     return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor
 
 from relatum.config import Recipe
@@ -161,8 +160,11 @@ class Trainer:
                 if stop or (stopped and self.maker.world == 1):
                     self._check_finite(batch, loss)
                     self.save(metrics)
+                    self.fabric.barrier()  # nobody ends before the first process has saved: launchers kill the rest
                     signum = stopped[0] if stopped else signal.SIGTERM
-                    raise Interrupted(signum, f"stopped at step {self.step} of {self.total}; --resume continues.")
+                    error = Interrupted(signum, f"stopped at step {self.step} of {self.total}; --resume continues.")
+                    error.quiet = not self.fabric.is_global_zero
+                    raise error
 
     def _across_processes(
         self, loss: Tensor, values: Mapping[str, Tensor], stop: bool
@@ -320,13 +322,3 @@ def compile_backbone(objective: Objective, example: Tensor, fabric: Fabric) -> s
         objective.zero_grad(set_to_none=True)
         objective.load_state_dict(before)
     return None
-
-
-def make_fabric(recipe: Recipe) -> Fabric:
-    """Fabric for the recipe's device, precision and number of processes."""
-    # Buffers are equal in all processes where statistics are global; DDP need not send them at every step.
-    strategy: Any = "auto" if recipe.run.devices == 1 else DDPStrategy(broadcast_buffers=recipe.train.sync == "local")
-    precision: Any = {"32": "32-true"}.get(recipe.run.precision, recipe.run.precision)
-    return Fabric(
-        accelerator=recipe.run.device, devices=recipe.run.devices, strategy=strategy, precision=precision, loggers=[]
-    )

@@ -19,6 +19,7 @@ from relatum.data import ImageSet
 from relatum.data.fingerprint import fingerprint, matches
 from relatum.errors import InputError
 from relatum.kernels import numba_available
+from relatum.system import launcher
 from relatum.system.devices import find_device
 from relatum.training.resume import FREE_ON_RESUME
 from relatum.version import __version__
@@ -200,6 +201,8 @@ def resolve_machine(recipe: Recipe) -> Recipe:
     kernels, compile, prefetch = run.kernels, run.compile, run.prefetch
     if kernels == "auto":
         kernels = "numba" if device == "cpu" and numba_available() else "torch"
+    if compile == "auto" and run.recompute:
+        compile = "off"
     if compile == "auto" and recipe.backbone.name == "conv4" and kernels == "numba" and run.precision == "32":
         compile = "off"  # Conv-4 has fused kernels, twice as fast as the compiled modules
     if compile == "auto":
@@ -208,7 +211,7 @@ def resolve_machine(recipe: Recipe) -> Recipe:
         compile = "on" if work >= _COMPILE_VIEWS and (device == "cuda" or has_compiler()) else "off"
     if prefetch == "auto":  # on a CPU the views would only take the cores that the network works on
         prefetch = "off" if device == "cpu" else "on"
-    threads = run.threads or torch.get_num_threads()  # all cores, or $OMP_NUM_THREADS
+    threads = run.threads or max(1, torch.get_num_threads() // launcher.processes_per_share(run.devices))
     resolved = replace(run, device=device, kernels=kernels, compile=compile, prefetch=prefetch, threads=threads)
     return replace(recipe, run=resolved)
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import torch
+from lightning_fabric import Fabric
 from torch import nn
 
 from relatum import registry
@@ -23,9 +24,11 @@ from relatum.runs.weights import weights_metadata
 from relatum.system.allocator import keep_freed_memory
 from relatum.system.durations import duration
 from relatum.system.progress import Display
+from relatum.system.team import Team
 from relatum.training import build, messages, monitor, snapshots
 from relatum.training.batches import BatchMaker
-from relatum.training.loop import Trainer, make_fabric
+from relatum.training.engine import make_fabric
+from relatum.training.loop import Trainer
 from relatum.training.resolve import Resolved
 from relatum.training.resume import Start
 
@@ -35,6 +38,7 @@ def train(
     folder: RunFolder,
     display: Display,
     *,
+    team: Team | None = None,
     custom_backbone: nn.Module | None = None,
     root: Path | None = None,
     start: Start | None = None,
@@ -46,6 +50,7 @@ def train(
         resolved: the recipe and its data.
         folder: the run folder, locked by the caller.
         display: prints progress.
+        team: the connected processes of the run; by default this one alone.
         custom_backbone: a module to train, in place of the backbone that the recipe names.
         root: the data root folder.
         start: the checkpoint to continue from.
@@ -54,40 +59,20 @@ def train(
     Returns:
         The trained objective; None in all but the first process of a data-parallel run.
     """
-    started = time.monotonic()
-    build.use_deterministic_kernels(resolved.recipe)
-    torch.set_num_threads(resolved.recipe.run.threads or 1)
-    objective = build.make_objective(resolved, custom_backbone, init=start is None)
-    if resolved.recipe.run.device == "cpu":
-        keep_freed_memory()
-    fabric = make_fabric(resolved.recipe)
-    fabric.launch()
-    if resolved.recipe.train.sync == "global":
-        objective.connect(World(fabric.global_rank, fabric.world_size))
-    maker = build.make_batches(resolved, objective, fabric)
-    messages.announce(resolved, maker, objective, display)
-    recipe = maker.recipe = build.compile_where_asked(resolved.recipe, objective, maker, fabric, display)
-    trainer = Trainer(
-        objective,
-        recipe,
-        maker,
-        folder,
-        info=weights_metadata(recipe, objective.num_features),
-        fabric=fabric,
-        features=lambda: monitor.clean_features(objective.backbone, resolved.images),
-        monitor=monitor.knn_monitor(resolved, root),
-        display=display,
-    )
-    first_process = fabric.is_global_zero
+    started, team = time.monotonic(), team or Team()
+    parts = team.together(lambda: _prepare(resolved, display, team, custom_backbone, init=team.first and start is None))
+    if resolved.recipe.init and start is None and team.size > 1:  # the first process alone has read the weights
+        parts[0].load_state_dict(team.first_does(parts[0].state_dict))
+    trainer = _make_trainer(resolved, folder, display, team, parts, root)
+    objective, maker, first_process = trainer.objective, trainer.maker, team.first
     if start is not None:
-        trainer.restore(start)
-    earlier_seconds = 0.0 if replace else _recorded_seconds(folder)
+        team.together(lambda: trainer.restore(start))
+    earlier_seconds = _recorded_seconds(folder) if first_process and not replace else 0.0
     if first_process:
         if replace:
             folder.clear()
         messages.warn_about_changes(folder, display)
-        _write_start(folder, recipe, resolved, trainer.total)
-    fabric.barrier()
+        _write_start(folder, trainer.recipe, resolved, trainer.total, launch=team.place.token)
     try:
         _run_steps(trainer, maker, folder, display, first_process=first_process)
         if first_process:
@@ -111,6 +96,45 @@ def train(
     return objective
 
 
+_Parts = tuple[Objective, Fabric, BatchMaker]
+
+
+def _prepare(
+    resolved: Resolved, display: Display, team: Team, custom_backbone: nn.Module | None, *, init: bool
+) -> _Parts:
+    """Build what can fail in one process alone, before the processes exchange weights and anything is written."""
+    recipe = resolved.recipe
+    build.use_deterministic_kernels(recipe)
+    torch.set_num_threads(recipe.run.threads or 1)
+    objective = build.make_objective(resolved, custom_backbone, init=init)
+    if recipe.run.device == "cpu":
+        keep_freed_memory()
+    fabric = make_fabric(recipe, team.place)
+    if recipe.train.sync == "global":
+        objective.connect(World(fabric.global_rank, fabric.world_size))
+    maker = build.make_batches(resolved, objective, fabric)
+    messages.announce(resolved, maker, objective, display)
+    return objective, fabric, maker
+
+
+def _make_trainer(
+    resolved: Resolved, folder: RunFolder, display: Display, team: Team, parts: _Parts, root: Path | None
+) -> Trainer:
+    objective, fabric, maker = parts
+    recipe = maker.recipe = build.compile_where_asked(resolved.recipe, objective, maker, fabric, display)
+    return Trainer(
+        objective,
+        recipe,
+        maker,
+        folder,
+        info=weights_metadata(recipe, objective.num_features),
+        fabric=fabric,
+        features=lambda: monitor.clean_features(objective.backbone, resolved.images),
+        monitor=monitor.knn_monitor(resolved, root) if team.first else None,
+        display=display,
+    )
+
+
 def _run_steps(
     trainer: Trainer, maker: BatchMaker, folder: RunFolder, display: Display, *, first_process: bool
 ) -> None:
@@ -128,7 +152,7 @@ def _recorded_seconds(folder: RunFolder) -> float:
     return float(seconds) if isinstance(seconds, int | float) else 0.0
 
 
-def _write_start(folder: RunFolder, recipe: Recipe, resolved: Resolved, total_steps: int) -> None:
+def _write_start(folder: RunFolder, recipe: Recipe, resolved: Resolved, total_steps: int, launch: str) -> None:
     """Write the recipe and the record of the run before its first step."""
     folder.write_recipe(recipe)
     if resolved.validation is not None and recipe.data.name not in registry.DATASETS and not folder.held_out.exists():
@@ -140,6 +164,7 @@ def _write_start(folder: RunFolder, recipe: Recipe, resolved: Resolved, total_st
         images=len(resolved.images),
         classes=list(resolved.images.classes),
         total_steps=total_steps,
+        launch=launch,
         command=shlex.join(["relatum", *sys.argv[1:]]) if program in ("relatum", "__main__.py") else None,
         skipped=[{"path": s.path, "reason": s.reason} for s in resolved.images.skipped],
         **provenance.record(),

@@ -1,0 +1,148 @@
+"""The processes of a data-parallel `pretrain`: those that a launcher started, or those that `--devices N` starts here.
+
+A process that is started here runs this module and nothing else of the user's script: it reads the arguments of
+`pretrain` from its standard input, trains its share of that one run, and ends.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from relatum.errors import InputError, Interrupted, RelatumError
+from relatum.system import launcher
+from relatum.system.launcher import Place
+from relatum.system.team import Team, listen
+
+_END_SECONDS = 60  # for other processes to end after this one
+_ORDERLY = (2, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes that all processes have agreed on
+
+
+@contextmanager
+def team(place: Place | None, devices: int, device: str, arguments: Mapping[str, Any]) -> Iterator[Team]:
+    """The connected processes of a run; alone, this is only this process.
+
+    Args:
+        place: what the launcher gave this process, or None: then `devices` - 1 more processes are started here.
+        devices: how many processes the run has.
+        device: `cpu` or `cuda`.
+        arguments: those of `pretrain`, for the processes that are started here.
+    """
+    store, children = None, []
+    if place is None and devices > 1:
+        message = _pickled(arguments)
+        store = listen()
+        place = Place("relatum", 0, devices, 0, devices, port=store.port)
+        children = [_start(rank, devices, store.port, message) for rank in range(1, devices)]
+        _watch(children)
+    members = Team(place)
+    try:
+        members.connect(device, store)
+        yield members
+    finally:
+        members.disconnect()
+        _end(children)
+
+
+def _pickled(arguments: Mapping[str, Any]) -> bytes:
+    backbone = arguments.get("backbone")
+    try:
+        if type(backbone).__module__ == "__main__":
+            raise TypeError("its class is defined in the script itself")
+        return pickle.dumps(dict(arguments))
+    except Exception as error:  # whatever a stranger's object raises
+        raise InputError(
+            f"devices: this backbone cannot be sent to other processes ({error}). Name it as module:function, or start"
+            " the script with torchrun."
+        ) from None
+
+
+def _start(rank: int, size: int, port: int, message: bytes) -> subprocess.Popen[bytes]:
+    ours = {launcher.RANK: str(rank), launcher.SIZE: str(size), launcher.PORT: str(port)}
+    path = os.pathsep.join(entry for entry in sys.path if entry)  # a backbone may be defined beside the script
+    command = [sys.executable, "-P", "-c", "import sys; from relatum.api.workers import main; sys.exit(main())"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **ours, "PYTHONPATH": path})
+    assert process.stdin is not None
+    process.stdin.write(len(message).to_bytes(8, "big") + message)
+    process.stdin.flush()  # and it stays open: its end tells the process that this one is gone
+    return process
+
+
+def _watch(children: list[subprocess.Popen[bytes]]) -> None:
+    """End this process if another one has died and the connection does not report it, as between GPUs."""
+
+    def died() -> bool:
+        return any(child.poll() not in (None, 0, *_ORDERLY) for child in children)
+
+    def watch() -> None:
+        while not died():
+            if all(child.poll() is not None for child in children):
+                return
+            time.sleep(1)
+        time.sleep(_END_SECONDS)
+        if all(child.stdin for child in children):  # still training: `_end` has not been called
+            print("error: another process of this run has died; --resume continues it.", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="relatum-watch").start()
+
+
+def _end(children: list[subprocess.Popen[bytes]]) -> None:
+    """Wait for the processes that were started here; one that does not end is killed."""
+    deadline = time.monotonic() + _END_SECONDS
+    for child in children:
+        if child.stdin is not None:
+            child.stdin.close()
+            child.stdin = None
+    for child in children:
+        try:
+            child.wait(max(deadline - time.monotonic(), 1))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+# -------------------------------------------------------------------------------------- in a process that was started
+
+
+def _end_with_parent() -> None:
+    """End this process some time after the one that started it: its standard input is closed then."""
+
+    def wait() -> None:
+        os.read(0, 1)
+        time.sleep(_END_SECONDS - 10)
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True, name="relatum-parent").start()
+
+
+def main() -> int:
+    """Train the share of this process; the first process prints errors."""
+    from relatum.api.pretraining import pretrain
+
+    with open(0, "rb", buffering=0, closefd=False) as pipe:  # unbuffered: nothing is read beyond the message
+        length = int.from_bytes(pipe.read(8), "big")
+        message = b""
+        while len(message) < length and (part := pipe.read(length - len(message))):
+            message += part
+    arguments = pickle.loads(message)  # from the process that started this one
+    _end_with_parent()
+    try:
+        pretrain(**arguments)
+    except RelatumError as error:
+        if not error.quiet:
+            print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except Interrupted as error:
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    return 0

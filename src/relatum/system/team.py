@@ -1,0 +1,245 @@
+"""`Team`: the connected processes of one run, which decide and fail together.
+
+The first process reads and writes the run folder and tells the others what it found (`first_does`). What every process
+does for itself is done `together`: an error in one of them ends all of them, and the first one prints it. torch is
+imported only where there are several processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from relatum.errors import InputError, RelatumError
+from relatum.system.launcher import Place
+
+T = TypeVar("T")
+_MEET_SECONDS = "RELATUM_MEET_SECONDS"
+_Failure = tuple[int, str]
+
+
+class Team:
+    """The processes of one run, as seen by one of them.
+
+    Args:
+        place: the place of this process.
+    """
+
+    def __init__(self, place: Place | None = None) -> None:
+        self.place = place or Place()
+        self.size, self.rank, self.first = self.place.size, self.place.rank, self.place.rank == 0
+
+    def connect(self, device: str, store: Any = None) -> None:
+        """Wait until all processes are there, and connect them.
+
+        Args:
+            device: `cuda` adds a connection between GPUs.
+            store: the first process's store, where this process has started the others.
+        """
+        if self.size == 1:
+            return
+        from torch import distributed
+
+        seconds = float(os.environ.get(_MEET_SECONDS, "300"))
+        backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
+        met = _meet(self.place, seconds, store)
+        distributed.init_process_group(backend, store=met, rank=self.rank, world_size=self.size)
+
+    def disconnect(self) -> None:
+        """Close the connections, so that the next run of this process starts alone."""
+        if self.size > 1:
+            from torch import distributed
+
+            if distributed.is_initialized():
+                distributed.destroy_process_group()
+
+    # ------------------------------------------------------------------------------------------------ deciding together
+
+    def first_does(self, action: Callable[[], T]) -> T:
+        """What `action` returns in the first process, which alone calls it. Its error is raised in all."""
+        if self.size == 1:
+            return action()
+        from torch import distributed
+
+        message: list[Any] = [None, None]
+        error: BaseException | None = None
+        if self.first:
+            try:
+                message[1] = action()
+            except Exception as caught:
+                error, message[0] = caught, _describe(caught)
+        distributed.broadcast_object_list(message, src=0)
+        if error is not None:
+            raise error
+        if message[0] is not None:
+            raise _elsewhere(*message[0])
+        result: T = message[1]
+        return result
+
+    def together(self, action: Callable[[], T]) -> T:
+        """What `action` returns in this process; an error in any process is raised in all."""
+        if self.size == 1:
+            return action()
+        error: Exception | None = None
+        result: Any = None
+        try:
+            result = action()
+        except Exception as caught:
+            error = caught
+        failures: list[_Failure | None] = self.gather(None if error is None else _describe(error))
+        self._raise(error, failures)
+        return result  # type: ignore[no-any-return]
+
+    def _raise(self, error: Exception | None, failures: list[_Failure | None]) -> None:
+        """Raise the first process's error if it has one, else that of the lowest number; only the first prints it."""
+        failed = next((rank for rank, failure in enumerate(failures) if failure is not None), None)
+        if failed is None:
+            return
+        if error is not None and failed == self.rank == 0:
+            raise error
+        code, text = failures[failed] or (1, "")
+        problem = _elsewhere(code, text if failed == 0 else f"process {failed} of {self.size}: {text}")
+        problem.quiet = not self.first
+        raise problem from error
+
+    def one_per_machine_first(self, action: Callable[[], T]) -> T:
+        """`together`, but the first process of each machine goes ahead: it decodes or downloads for the others."""
+        done: list[T] = []
+        leads = self.place.local_rank == 0
+        self.together(lambda: done.append(action()) if leads else None)
+        self.together(lambda: None if leads else done.append(action()))
+        return done[0]
+
+    def gather(self, value: T) -> list[T]:
+        """The values of all processes, by their number."""
+        if self.size == 1:
+            return [value]
+        from torch import distributed
+
+        values: list[Any] = [None] * self.size
+        distributed.all_gather_object(values, value)
+        return values
+
+    def require_same(self, facts: Mapping[str, Any]) -> None:
+        """Refuse processes that differ in what must be the same, such as their arguments."""
+        firsts, *others = self.gather(dict(facts))
+        for rank, other in enumerate(others, 1):
+            for key in sorted(firsts.keys() | other.keys()):
+                if firsts.get(key) != other.get(key):
+                    error = InputError(
+                        f"process {rank} of {self.size} has {key} = {other.get(key)!r}, and the first process"
+                        f" {firsts.get(key)!r}: start all of them with the same arguments and data."
+                    )
+                    error.quiet = not self.first
+                    raise error
+
+
+def _describe(error: Exception) -> _Failure:
+    if isinstance(error, RelatumError):
+        return error.exit_code, str(error)
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    return 1, f"unexpected {type(error).__name__}: {first_line}"
+
+
+def _elsewhere(code: int, text: str) -> RelatumError:
+    """The error of another process, which that one prints."""
+    error = InputError(text) if code == InputError.exit_code else RelatumError(text)
+    error.quiet = True
+    return error
+
+
+# ------------------------------------------------------------------------------------------------------------- meeting
+
+
+def listen() -> Any:
+    """A store on a free port of this machine, for processes that this one starts."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+
+def _meet(place: Place, seconds: float, store: Any = None) -> Any:
+    """A store that exactly the processes of this launch share.
+
+    torchrun 2.13 gives restarted processes the store of those before them, with their keys in it: a process that reads
+    an old address waits for ever. So the first process opens a new store, and everyone proves to be new (`_greet`).
+    """
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    deadline = time.monotonic() + seconds
+
+    def client(host: str, port: int, patience: float) -> Any:
+        wait = timedelta(seconds=max(patience, 1))
+        return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait)
+
+    try:
+        agent = client(place.address, place.port, seconds) if place.agent_store else None
+        if place.rank == 0:
+            if store is None:
+                port = 0 if agent is not None else place.port
+                store = TCPStore(place.address, port, is_master=True, wait_for_workers=False)
+            if agent is not None:
+                agent.set("relatum", f"{place.address}|{store.port}")
+            _welcome(place, store, deadline)
+            return store
+        while time.monotonic() < deadline:
+            host, port = place.address, place.port
+            if agent is not None:
+                agent.set_timeout(timedelta(seconds=max(deadline - time.monotonic(), 1)))
+                host, _, text = agent.get("relatum").decode().partition("|")
+                port = int(text)
+            try:
+                store = client(host, port, 10 if agent is not None else deadline - time.monotonic())
+                if _greet(place, store, min(deadline, time.monotonic() + 10) if agent is not None else deadline):
+                    return store
+            except RuntimeError:  # an address of processes that are gone: a new one will follow
+                if agent is None:
+                    raise
+            time.sleep(0.2)
+    except (RuntimeError, ValueError, OSError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+        raise RelatumError(
+            f"{_who(place)} could not meet the others at {place.address}:{place.port}: {reason}"
+        ) from None
+    raise _missing(place, seconds)
+
+
+def _welcome(place: Place, store: Any, deadline: float) -> None:
+    """Wait for every other process and confirm the name that each gave itself."""
+    begun = time.monotonic()
+    names: dict[int, str] = {}
+    while len(names) < place.size - 1:
+        for rank in range(1, place.size):
+            key = f"here/{rank}"
+            if rank not in names and store.check([key]):
+                names[rank] = store.get(key).decode()
+        if time.monotonic() > deadline:
+            raise _missing(place, time.monotonic() - begun, [r for r in range(1, place.size) if r not in names])
+        time.sleep(0.01)
+    store.set("go", json.dumps(names))
+
+
+def _greet(place: Place, store: Any, deadline: float) -> bool:
+    """Give a name that nobody had before, and see whether the first process confirms it."""
+    name = f"{uuid.uuid4()} on {socket.gethostname()}"
+    store.set(f"here/{place.rank}", name)
+    store.wait(["go"], timedelta(seconds=max(deadline - time.monotonic(), 1)))
+    return bool(json.loads(store.get("go")).get(str(place.rank)) == name)
+
+
+def _who(place: Place) -> str:
+    return f"process {place.rank} of {place.size}"
+
+
+def _missing(place: Place, seconds: float, ranks: list[int] | None = None) -> RelatumError:
+    which = "the others" if ranks is None else f"process(es) {', '.join(map(str, ranks))}"
+    hint = " (srun must start one task per process)" if place.launcher == "srun" else ""
+    return RelatumError(
+        f"{_who(place)} waited {seconds:.0f} s for {which}, which {place.launcher} should have started{hint}."
+    )

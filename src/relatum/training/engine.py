@@ -1,0 +1,105 @@
+"""Lightning Fabric for a run: device, precision, and the processes that were started and connected before."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch.nn.parallel import DistributedDataParallel
+
+from relatum.config import Recipe
+from relatum.errors import InputError
+from relatum.system.launcher import Place
+
+
+class _Environment(ClusterEnvironment):
+    """Tells Fabric what the launcher told us: who this process is among those that exist."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    creates_processes_externally = True
+
+    @property
+    def main_address(self) -> str:
+        return self.place.address
+
+    @property
+    def main_port(self) -> int:
+        return self.place.port
+
+    @staticmethod
+    def detect() -> bool:
+        return True
+
+    def world_size(self) -> int:
+        return self.place.size
+
+    def set_world_size(self, size: int) -> None:
+        pass
+
+    def global_rank(self) -> int:
+        return self.place.rank
+
+    def set_global_rank(self, rank: int) -> None:
+        pass
+
+    def local_rank(self) -> int:
+        return self.place.local_rank
+
+    def node_rank(self) -> int:
+        return 0  # Fabric derives the global rank from it, and `global_rank` gives that
+
+
+def make_fabric(recipe: Recipe, place: Place | None = None) -> Fabric:
+    """Fabric for the recipe's device and precision, launched; with several processes they are connected already."""
+    place = place or Place()
+    precision: Any = {"32": "32-true"}.get(recipe.run.precision, recipe.run.precision)
+    if place.size == 1:
+        plugins: Any = [LightningEnvironment()]
+        fabric = Fabric(accelerator=recipe.run.device, devices=1, precision=precision, plugins=plugins, loggers=[])
+        fabric.launch()
+        return fabric
+    # Buffers are equal in all processes where statistics are global; DDP need not send them at every step.
+    names = inspect.signature(DistributedDataParallel).parameters
+    sync_buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # torch < 2.13
+    options: Any = {sync_buffers: recipe.train.sync == "local"}
+    strategy = DDPStrategy(
+        parallel_devices=_local_devices(recipe.run.device, place),
+        cluster_environment=_Environment(place),
+        **options,
+    )
+    fabric = Fabric(
+        accelerator=recipe.run.device,
+        devices=place.local_size,
+        num_nodes=place.nodes,
+        strategy=strategy,
+        precision=precision,
+        loggers=[],
+    )
+    threads = os.environ.get("OMP_NUM_THREADS"), torch.get_num_threads()
+    fabric.launch()
+    torch.set_num_threads(threads[1])  # Fabric has divided the cores by itself; `run.threads` decides
+    if threads[0] is None:
+        os.environ.pop("OMP_NUM_THREADS", None)
+    return fabric
+
+
+def _local_devices(device: str, place: Place) -> list[torch.device]:
+    """The devices of the processes on this machine, by their local number."""
+    if device == "mps":
+        raise InputError("--device mps is one device; leave --devices out.")
+    if device == "cpu":
+        return [torch.device("cpu")] * place.local_size
+    visible = torch.cuda.device_count()
+    if visible == 1 and place.launcher == "srun":  # each task may see the one GPU that is its own
+        return [torch.device("cuda", 0)] * place.local_size
+    if visible < place.local_size:
+        raise InputError(f"{place.local_size} processes on this machine, but it has {visible} GPU(s).")
+    return [torch.device("cuda", number) for number in range(place.local_size)]
