@@ -167,6 +167,25 @@ def test_an_edited_recipe_is_refused(interrupted: Path, tmp_path: Path, old: str
         relatum.pretrain(out=tmp_path / "run", resume=True, quiet=True)
 
 
+def test_a_recipe_that_is_cut_off_at_a_line_is_taken_from_the_checkpoint(
+    interrupted: Path, whole: Path, pictures: Path, tmp_path: Path
+) -> None:
+    """It is valid TOML, and defaults would take the place of what is missing."""
+    text = (interrupted / "recipe.toml").read_text()
+    for number, section in enumerate(("[run]", "[checkpoint]", "[log]", "\n# A resume")):
+        run = tmp_path / str(number)
+        shutil.copytree(interrupted, run)
+        (run / "recipe.toml").write_text(text[: text.index(section)])
+        train(pictures, run, resume=True)
+        assert (run / "backbone.safetensors").read_bytes() == (whole / "backbone.safetensors").read_bytes()
+        assert RunFolder(run).read_recipe() == RunFolder(whole).read_recipe()
+    shutil.copytree(interrupted, tmp_path / "new")
+    shutil.rmtree(tmp_path / "new" / "checkpoints")
+    (tmp_path / "new" / "recipe.toml").write_text(text[: text.index("[run]")])
+    with pytest.raises(RelatumError, match=r"recipe\.toml is not as the run wrote it"):
+        train(pictures, tmp_path / "new", resume=True)
+
+
 def test_a_lost_recipe_is_taken_from_the_checkpoint(
     interrupted: Path, whole: Path, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:

@@ -131,6 +131,9 @@ def test_a_changed_recipe_is_noticed(tmp_path: Path) -> None:
     assert not folder.recipe_changed()
     folder.recipe.write_bytes(b"\xff" + text.encode())
     assert folder.recipe_changed()
+    folder.recipe.write_text(text[: text.index("[run]")])  # cut off: valid TOML, without a checksum
+    folder.update_record(status="running")
+    assert folder.recipe_changed()
 
 
 @pytest.mark.parametrize("text", ["", "seed = 1\n", '[data]\nname = ""\n'])

@@ -283,6 +283,7 @@ def test_a_recipe_file_runs_no_code(tmp_path: Path, pictures: Path, monkeypatch:
     (run.path / "backbone.safetensors").unlink()
     recipe = run.path / "recipe.toml"
     shutil.rmtree(run.path / "checkpoints")  # they keep the recipe as well
+    (run.path / "run.json").unlink()  # as from an older version: without checksums
     text = recipe.read_text().partition("\n# A resume needs")[0]
     recipe.write_text(text.replace('name = "conv4"', 'name = "trap2:conv4"'))
     with pytest.raises(InputError, match="backbone='trap2:conv4'"):

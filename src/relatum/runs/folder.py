@@ -155,12 +155,14 @@ class RunFolder:
         write_text(self.recipe, f"{text}{_CHECKSUM}{_sha256(text)}\n")
 
     def recipe_changed(self) -> bool:
-        """Whether recipe.toml is not as the run wrote it; False where it has no checksum."""
+        """Whether recipe.toml is not as the run wrote it. Older versions wrote no checksum, and run.json tells them."""
         try:
             text, mark, checksum = self.recipe.read_bytes().decode("utf-8").rpartition(_CHECKSUM)
         except (OSError, ValueError):
             return True
-        return bool(mark) and _sha256(text) != checksum.strip()
+        if not mark:  # cut off, or never there
+            return _DIGEST in (read_json(self.record) or {})
+        return _sha256(text) != checksum.strip()
 
     def read_recipe(self) -> config.Recipe:
         """The complete recipe. Its method may be a custom one that is not registered in this process."""

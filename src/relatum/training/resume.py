@@ -33,7 +33,7 @@ class Start:
 def open_run(folder: RunFolder, display: Display) -> tuple[Recipe, Start | None]:
     """The recipe that a run started with and its newest good checkpoint, or None if there is none yet.
 
-    A lost or damaged recipe is taken from the checkpoint, with a warning.
+    A lost or damaged recipe is taken from the checkpoint, with a warning; one that was cut off may still be valid TOML.
 
     Raises:
         InputError: the recipe was changed since the run started, or every checkpoint is damaged.
@@ -55,8 +55,9 @@ def open_run(folder: RunFolder, display: Display) -> tuple[Recipe, Start | None]
     except InputError as error:
         display.warn(f"{str(error).splitlines()[0]} The recipe in {start.path} is used.")
         return kept, start
-    _compare(recipe, kept, start, display)
-    return recipe, start
+    damaged = folder.recipe_changed()
+    _compare(recipe, kept, start, display, used=start.path.name if damaged else names.RECIPE)
+    return (kept if damaged else recipe), start
 
 
 def _recipe_of(start: Start) -> Recipe:
@@ -66,7 +67,7 @@ def _recipe_of(start: Start) -> Recipe:
         raise InputError(f"the recipe in {start.path} cannot be used: {error}") from None
 
 
-def _compare(recipe: Recipe, kept: Recipe, start: Start, display: Display) -> None:
+def _compare(recipe: Recipe, kept: Recipe, start: Start, display: Display, *, used: str) -> None:
     """Refuse a recipe that would give other bits than the checkpoint's; other differences are warnings."""
     file, stored = config.flatten(recipe.tables()), config.flatten(kept.tables())
     for key in sorted(file.keys() | stored.keys()):
@@ -80,4 +81,4 @@ def _compare(recipe: Recipe, kept: Recipe, start: Start, display: Display) -> No
                 f"{difference}: the recipe was changed after the run started. "
                 f"Restore the value, or start a new run with --recipe {start.path.parent.parent / names.RECIPE}."
             )
-        display.warn(f"{difference}; the value in {names.RECIPE} is used.")
+        display.warn(f"{difference}; the value in {used} is used.")
