@@ -120,7 +120,7 @@ def test_bad_requests_are_refused_before_any_work(run: Path, photos: Path, tmp_p
     with pytest.raises(InputError, match="at least 1"):
         relatum.select(run, photos, number=0)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no image"):
+    with pytest.raises(InputError, match="no readable image"):
         relatum.outliers(run, tmp_path / "empty", progress=False)
 
 

@@ -140,7 +140,7 @@ def test_mistakes_are_reported(photos: Path, tmp_path: Path) -> None:
         folder.shard(tmp_path / "none", tmp_path / "out")
     (tmp_path / "bad").mkdir()
     (tmp_path / "bad" / "0.tar").write_bytes(b"this is no tar file" * 100)
-    with pytest.raises(InputError, match="no image that can be read"):
+    with pytest.raises(InputError, match="no readable image"):
         relatum.data.load(tmp_path / "bad")
 
 

@@ -269,7 +269,7 @@ def test_a_result_of_other_settings_does_not_vanish_without_a_word(
         result = evaluate("linear", run, data="toy", epochs=epochs)
         said = capsys.readouterr().err
         assert words in said
-        assert bool(words) == ("--tag" in said)
+        assert bool(words) == ("tag=" in said)
     assert result.path == run / "evaluations" / "linear-toy-test.json"
     assert "path" not in json.loads(result.path.read_text())
 

@@ -62,7 +62,7 @@ def test_paper_settings() -> None:
 
 def test_missing_backend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openTSNE", None)
-    with pytest.raises(InputError, match=r"relatum\[tsne\]"):
+    with pytest.raises(InputError, match=r"pip install openTSNE"):
         tsne.embed_points(groups()[0], backend="opentsne")
 
 

@@ -83,7 +83,7 @@ def test_faiss_agrees_where_there_are_no_ties() -> None:
 
 def test_faiss_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    with pytest.raises(InputError, match=r"relatum\[faiss\]"):
+    with pytest.raises(InputError, match=r"pip install faiss-cpu"):
         nearest(np.eye(3), np.eye(3), 1, backend="faiss")
 
 

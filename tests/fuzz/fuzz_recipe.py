@@ -11,7 +11,9 @@ from relatum import config
 from relatum.runs.folder import RunFolder
 
 SEEDS = [
-    config.Recipe.from_values(config.defaults(method, "paper", "cifar10", "conv4")).to_toml().encode()
+    config.Recipe.from_values({**config.defaults(method, "paper", "cifar10", "conv4"), "data.name": "cifar10"})
+    .to_toml()
+    .encode()
     for method in ("relational", "simclr", "deepcluster")
 ]
 SEEDS.append(

@@ -61,7 +61,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def test_without_ray_one_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(InputError, match=r"pip install 'relatum\[ray\]'"):
+    with pytest.raises(InputError, match="pip install ray"):
         reproduce(["grain"], executor="ray", dry_run=True)
 
 

@@ -140,13 +140,13 @@ def test_a_result_of_other_epochs_is_not_that_result(run_stub: RunStub) -> None:
 def grid_process(out: Path, jobs: int = 1) -> subprocess.Popen[bytes]:
     """A grid of two runs in a process of its own, slow enough to be stopped in the middle."""
     code = (
-        "import sys; from relatum.errors import RelatumError\n"
+        "import sys; from relatum.errors import Interrupted, RelatumError\n"
         "from relatum.paper.reproduce import reproduce\n"
         "try:\n"
         f"    sys.exit(reproduce(['linear-evaluation'], datasets=['cifar10'], backbones=['conv4'],"
         f" methods=['relational'], seeds=[1, 2], out={str(out)!r}, ledger=(), command={STUB!r}, as_json=True,"
         f" jobs={jobs}))\n"
-        "except RelatumError as error:\n"
+        "except (Interrupted, RelatumError) as error:\n"
         "    print(error, file=sys.stderr); sys.exit(error.exit_code)\n"
     )
     env = {**os.environ, "STUB_SLEEP": "1.0"}

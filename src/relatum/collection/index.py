@@ -127,7 +127,7 @@ def index_file(run: Path, data: Source, split: str) -> Path:
 def read_index(path: Path) -> Index | None:
     """An index from its file, or None if there is none that can be used."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             if int(file["version"]) != _VERSION:
                 return None
             arrays: dict[str, Any] = {name: file[name] for name in _ARRAYS}
