@@ -82,13 +82,14 @@ def line_chart(
     x_high = max(s.end for s in lines)
     xs = [t for t in ticks(0, x_high) if t <= x_high * 1.0001]
     x_max = max(x_high, xs[-1]) or 1.0
+    y_range = (ys[-1] - ys[0]) or 1.0  # values too small for two different ticks
     left, right, top, bottom = LEFT, WIDTH - RIGHT, TOP, HEIGHT - BOTTOM
 
     def px(x: Any) -> Any:
         return left + (right - left) * x / x_max
 
     def py(y: Any) -> Any:
-        return top + (bottom - top) * (ys[-1] - np.clip(y, ys[0], ys[-1])) / (ys[-1] - ys[0])
+        return top + (bottom - top) * (ys[-1] - np.clip(y, ys[0], ys[-1])) / y_range
 
     def drawn(s: Series) -> Panel:
         has_band = len(s.x) > 1 and bool((s.high > s.low).any())

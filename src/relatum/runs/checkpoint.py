@@ -56,6 +56,7 @@ def _copy_name(source: Path, target: Path) -> None:
         temporary.unlink(missing_ok=True)
         os.link(source, temporary)
         temporary.replace(target)
+        temporary.unlink(missing_ok=True)  # renaming does nothing where both already name one file
     except OSError:  # a file system without links
         source.replace(target)
 
