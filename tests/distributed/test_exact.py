@@ -68,6 +68,9 @@ def compare(
         scale = float(torch.stack([g.norm() for g in alone["gradients"].values()]).norm())
         errors = {key: float((shared["gradients"][key] - g).norm()) / scale for key, g in alone["gradients"].items()}
         assert sum(e**2 for e in errors.values()) ** 0.5 < tolerance, f"{name}: {errors}"
+        if dtype == torch.float64:  # precise enough to ask it of every parameter
+            for key, g in alone["gradients"].items():
+                assert errors[key] * scale < tolerance * (float(g.norm()) + 1e-3 * scale), f"{name}: {key}"
         for key, value in alone["buffers"].items():
             torch.testing.assert_close(shared["buffers"][key], value, rtol=1e-5, atol=1e-6, msg=f"{name}: {key}")
 
@@ -82,8 +85,4 @@ def test_two_processes_equal_one_in_float64(name: str, start: Start) -> None:
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(("size", "images"), [(2, 8), (3, 7), (3, 2)])
 def test_processes_equal_one_in_float32(name: str, backbone: str, size: int, images: int, start: Start) -> None:
-    case = start(size), images, backbone, torch.float32, 1e-5, name
-    try:
-        compare(*case)
-    except AssertionError:  # rounding may switch a ReLU whose input is almost 0: another mini-batch has none of those
-        compare(*case, seed=9)
+    compare(start(size), images, backbone, torch.float32, 1e-5, name)
