@@ -30,11 +30,17 @@ def test_a_map_is_drawn_in_the_colours_of_its_classes_and_twice_alike(tmp_path: 
     assert set(drawing.palette(2)) <= colours  # in the legend, where points are opaque
 
 
-def test_a_contact_sheet_shows_the_query_then_its_nearest() -> None:
-    images = np.stack([np.full((8, 8, 3), value, np.uint8) for value in (50, 100, 150)])
-    sheet = drawing.contact_sheet(images[:1], images, np.array([[2, 1]]), np.array([[0.5, 1.5]]), ["query.png"])
-    row = [int(v) for v in np.asarray(sheet)[40, :, 0]]
-    assert list(dict.fromkeys(v for v in row if v in (50, 100, 150))) == [50, 150, 100]
+def test_a_contact_sheet_shows_the_query_in_a_frame_then_its_nearest() -> None:
+    query, *found = [np.full((8, 8, 3), value, np.uint8) for value in (50, 150, 100)]
+    tiles = [drawing.Tile(image, "a\nfile name that is much too long for its tile.png", "0.5") for image in found]
+    pixels = np.asarray(drawing.contact_sheet([[drawing.Tile(query, "query.png", "query", marked=True), *tiles]]))
+    row = pixels[40].tolist()
+    shown = dict.fromkeys(tuple(p) for p in row if p[0] in (50, 150, 100) or p == [213, 94, 0])
+    assert list(shown) == [(213, 94, 0), (50, 50, 50), (150, 150, 150), (100, 100, 100)]
+    below = pixels[140:]  # names and notes
+    columns = np.flatnonzero((below < 128).all(2).any(0))
+    assert len(columns)
+    assert columns.max() < pixels.shape[1] - 8  # nothing runs over the right edge
 
 
 def test_a_retrieval_sheet_puts_each_neighbour_in_its_place() -> None:

@@ -6,6 +6,7 @@ All palettes can be told apart with the common kinds of colour blindness, and co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from relatum.system.files import write_atomically
+from relatum.system.text import printable
 
 # Paul Tol's "muted" scheme.
 _MUTED = ("#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#AA4499", "#44AA99", "#999933", "#882255", "#777777")
@@ -38,7 +40,8 @@ METHODS = {  # colour (Okabe & Ito 2008) and marker of each method
     "emp": ("#CC6677", "X"),
 }
 _MAX_LABELS = 20  # class names that fit on a map
-_TILE, _GAP, _LINE = 96, 6, 14  # pixels of a contact sheet
+_TILE, _GAP, _LINE, _FRAME = 128, 8, 13, 4  # pixels of a contact sheet
+_MARK = "#D55E00"
 
 
 def thumbnails(images: NDArray[np.uint8], max_side: int = 64) -> NDArray[np.uint8]:
@@ -121,35 +124,50 @@ def _name_groups(axes: object, xy: NDArray[np.floating], labels: NDArray[np.int6
     axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)  # type: ignore[attr-defined]
 
 
-def contact_sheet(
-    queries: NDArray[np.uint8],
-    gallery: NDArray[np.uint8],
-    indices: NDArray[np.int64],
-    distances: NDArray[np.floating[Any]],
-    names: Sequence[str],
-) -> Image.Image:
-    """One row per query: the query, then the images nearest to it with their distances."""
-    rows, top = indices.shape
-    step = _TILE + _GAP
-    sheet = Image.new("RGB", ((top + 1) * step + 3 * _GAP, rows * (step + _LINE) + _GAP), "white")
+@dataclass(frozen=True)
+class Tile:
+    """An image of a contact sheet with the two lines below it; a marked one has a frame."""
+
+    image: NDArray[np.uint8]
+    name: str
+    note: str
+    marked: bool = False
+
+
+def contact_sheet(rows: Sequence[Sequence[Tile]]) -> Image.Image:
+    """Rows of images, each with its file name and a note: usually a query, which is marked, and its nearest images."""
+    step, height = _TILE + _GAP, _TILE + 2 * _LINE + 2 * _GAP
+    columns = max(len(row) for row in rows)
+    sheet = Image.new("RGB", (columns * step + 3 * _GAP, len(rows) * height + _GAP), "white")
     draw = ImageDraw.Draw(sheet)
-    for row in range(rows):
-        y = _GAP + row * (step + _LINE)
-        sheet.paste(_tile(queries[row]), (_GAP, y))
-        draw.text((_GAP, y + _TILE + 1), _short(names[row]), fill="black")
-        for column in range(top):
-            x = 3 * _GAP + (column + 1) * step
-            sheet.paste(_tile(gallery[indices[row, column]]), (x, y))
-            draw.text((x, y + _TILE + 1), f"{distances[row, column]:.3g}", fill="black")
+    for number, row in enumerate(rows):
+        y = _GAP + number * height
+        x = _GAP
+        for tile in row:
+            if tile.marked:
+                box = (x - _FRAME, y - _FRAME, x + _TILE + _FRAME - 1, y + _TILE + _FRAME - 1)
+                draw.rectangle(box, outline=_MARK, width=_FRAME)
+            sheet.paste(_resized(tile.image), (x, y))
+            for line, text in enumerate((tile.name, tile.note)):
+                draw.text((x, y + _TILE + _FRAME + line * _LINE), _fitting(draw, text), fill="black")
+            x += step + (2 * _GAP if tile.marked else 0)
     return sheet
 
 
-def _tile(image: NDArray[np.uint8]) -> Image.Image:
+def _resized(image: NDArray[np.uint8]) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(image)).resize((_TILE, _TILE), Image.Resampling.BICUBIC)
 
 
-def _short(name: str, limit: int = 16) -> str:
-    return name if len(name) <= limit else name[: limit - 1] + "…"
+def _fitting(draw: ImageDraw.ImageDraw, text: str) -> str:
+    """A text that is as wide as a tile at most: the middle is left out, since file names differ at their ends."""
+    text = " ".join(printable(text).split())
+    if draw.textlength(text) <= _TILE:
+        return text
+    for kept in range(len(text) - 1, 1, -1):
+        short = f"{text[: kept // 2]}…{text[len(text) - (kept - kept // 2) :]}"
+        if draw.textlength(short) <= _TILE:
+            return short
+    return "…"
 
 
 def retrieval_sheet(

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -88,9 +90,51 @@ def test_search_finds_the_image_itself_first(own_run: Path, folder: Path, tmp_pa
     assert hits[5].file == str(Path("dogs") / "08.png")
     assert hits[0].distance < 1e-4 < hits[1].distance
     assert hits[0].query == str(queries[0])
+    assert [h.is_query for h in hits] == [True, False, False, False, False] * 2
     with Image.open(tmp_path / "sheet.png") as sheet:
         assert sheet.width > 6 * 96
         assert sheet.height > 2 * 96
+
+
+def test_files_with_the_same_bytes_are_one_hit(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    query = folder / "cats" / "03.png"
+    for name in ("a.png", "b.png"):
+        shutil.copy(query, folder / "dogs" / name)
+    first, second, third, *_ = search(own_run, folder, query, top=4, progress=False)
+    assert (first.file, first.is_query, first.copies) == (str(Path("cats/03.png")), True, ())
+    assert (second.file, second.copies) == (str(Path("dogs/a.png")), (str(Path("dogs/b.png")),))
+    assert second.distance < 1e-4 < third.distance
+    outside = tmp_path / "elsewhere.png"
+    shutil.copy(query, outside)
+    hit = search(own_run, folder, outside, top=1, progress=False)[0]
+    assert not hit.is_query
+    assert len(hit.copies) == 2
+
+
+def test_a_second_search_reads_no_image_of_the_gallery(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    query = tmp_path / "query.png"
+    shutil.copy(folder / "cats" / "03.png", query)
+    first = search(own_run, folder, query, top=3, progress=False)
+    for file in folder.rglob("*.png"):  # unreadable now, but neither size nor time has changed
+        stat = file.stat()
+        file.write_bytes(bytes(stat.st_size))
+        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert search(own_run, folder, query, top=3, progress=False) == first
+    Image.open(query).rotate(5).save(folder / "new.png")
+    again = search(own_run, folder, [query, folder / "new.png"], top=3, progress=False)
+    assert again[3].file == "new.png"
+    assert again[3].is_query
+
+
+def test_a_split_of_a_folder_is_searched_alone(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        shutil.copytree(folder, tmp_path / "parts" / split)
+    query = folder / "cats" / "03.png"
+    hits = search(own_run, tmp_path / "parts", query, top=50, split="test", progress=False)
+    assert len(hits) == 12
+    assert {Path(hit.file).parts[0] for hit in hits} == {"test"}
+    with pytest.raises(InputError, match="no 'val' split, only train and test"):
+        search(own_run, tmp_path / "parts", query, split="val", progress=False)
 
 
 def test_search_in_a_small_gallery(own_run: Path, folder: Path) -> None:

@@ -166,12 +166,15 @@ def search(
 ) -> list[Hit]:
     """Find the images of a gallery that are nearest to each query image.
 
+    The representations of a folder or dataset are kept in the run folder: a second search computes nothing, and of new
+    images only the new ones are read. Files with the same bytes count as one image.
+
     Args:
         run: run folder, weights file, or module.
         gallery: folder of images or dataset name; or images in memory, as in `embed`.
         queries: an image file, or several.
         top: number of images to return per query.
-        out: PNG file for a contact sheet.
+        out: PNG file for a contact sheet: each query and the images nearest to it, with file names.
         backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.

@@ -95,7 +95,9 @@ def search(
         print_json([asdict(hit) for hit in hits])
         return
     for hit in hits:
-        echo(f"{hit.query}  {hit.rank:3d}  {hit.distance:.4f}  {hit.file}")
+        note = "  (the query itself)" if hit.is_query else ""
+        note += f"  (same bytes: {', '.join(hit.copies)})" if hit.copies else ""
+        echo(f"{hit.query}  {hit.rank:3d}  {hit.distance:.4f}  {hit.file}{note}")
 
 
 def report(

@@ -24,6 +24,7 @@ from relatum import registry
 from relatum.collection.file_facts import digest, width_height_time
 from relatum.collection.signatures import describe
 from relatum.data import folder
+from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason
 from relatum.data.decoded import decode_files
 from relatum.data.folder import Listing
@@ -84,6 +85,7 @@ def build_index(
     run: Source | nn.Module,
     data: Source,
     *,
+    module: nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: Source | None = None,
@@ -94,13 +96,18 @@ def build_index(
     Args:
         run: run folder, weights file or module.
         data: folder of images or dataset name.
+        module: the backbone of the run, if it is loaded already.
         split: split of a dataset; of a folder, all images are read.
         device: device for a backbone that is loaded here.
         root: data root folder.
         progress: show progress bars.
     """
-    module = run if isinstance(run, nn.Module) else load_backbone(Path(run)).to(find_device(device))
-    place = None if isinstance(run, nn.Module) or not Path(run).is_dir() else index_file(Path(run), data, split)
+    place = None
+    if isinstance(run, nn.Module):
+        module = run
+    else:
+        module = load_backbone(Path(run)).to(find_device(device)) if module is None else module
+        place = index_file(Path(run), data, split) if Path(run).is_dir() else None
     known = None if place is None else read_index(place)
     if str(data) in registry.DATASETS:
         images = sources.load(str(data), split, root=None if root is None else Path(root))
@@ -169,10 +176,15 @@ def _of_dataset(module: nn.Module, images: ImageSet, known: Index | None, progre
     )
 
 
-def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progress: bool) -> Index:
+def preprocessing(module: nn.Module) -> tuple[int, RGB, RGB]:
+    """Side, mean and standard deviation of the images that a backbone was trained on, or defaults."""
     info: dict[str, Any] = getattr(module, "info", {})
-    side = int(info.get("side") or 32)
     mean, std = (tuple(info.get(name) or default) for name, default in (("mean", (0.5,) * 3), ("std", (0.25,) * 3)))
+    return int(info.get("side") or 32), mean, std  # type: ignore[return-value]
+
+
+def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progress: bool) -> Index:
+    side, mean, std = preprocessing(module)
     key = hashlib.sha256(f"{state_hash(module)} {side} {mean} {std}".encode()).hexdigest()
     if known is not None and known.key != key:
         known = None
@@ -195,7 +207,7 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
         new = [file for file in new if digests[file] not in by_digest]
     images, files, skipped = _decoded(listing, new, side)
     if len(files):
-        part_set = ImageSet(listing.root.name, "train", images, None, (), mean, std, side // 8)  # type: ignore[arg-type]
+        part_set = ImageSet(listing.root.name, "train", images, None, (), mean, std, side // 8)
         rows.append(_rows(module, part_set, listing, files, stamps, digests, progress))
     merged = _merged(rows, key)
     return replace(merged, skipped=tuple(sorted((*listing.skipped, *skipped), key=lambda s: s.path)))
@@ -242,6 +254,14 @@ def _decoded(listing: Listing, files: list[str], side: int) -> tuple[NDArray[np.
     good = [file for file in files if not isinstance(results[file], str)]
     images = np.stack([results[file] for file in good]) if good else np.empty((0, side, side, 3), np.uint8)
     return images, good, [Skipped(f, str(results[f])) for f in files if isinstance(results[f], str)]
+
+
+def load_pixels(source: Path, files: Sequence[str], side: int) -> dict[str, NDArray[np.uint8]]:
+    """Some files of a folder, decoded to (side, side, 3); a file that is gone or damaged is missing."""
+    listing = folder.scan(source)
+    known = set(listing.files)
+    images, good, _ = _decoded(replace(listing, files=[]), [file for file in files if file in known], side)
+    return dict(zip(good, images, strict=True))
 
 
 def load_thumbnails(source: Path, files: Sequence[str], side: int = 64) -> NDArray[np.uint8]:

@@ -1,37 +1,94 @@
-"""`search`: the images of a gallery that are nearest to query images, and a contact sheet."""
+"""`search`: the images of a gallery that are nearest to query images, and a contact sheet.
+
+The representations of a folder or dataset are kept with the run (`collection.index`), so that a second search reads
+them and only decodes the queries. Files with the same bytes count as one image.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
+from relatum import data as sources
+from relatum import registry
+from relatum.collection.index import Index, build_index, load_pixels, preprocessing
+from relatum.data import folder, sets
+from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason
+from relatum.data.folder import Listing
 from relatum.data.imageset import ImageSet, Skipped
-from relatum.drawing import contact_sheet
+from relatum.drawing import Tile, contact_sheet
 from relatum.errors import InputError
-from relatum.evaluation.embedding import Source, embed, load_for
-from relatum.features import extract
+from relatum.evaluation.embedding import Source, load_for
+from relatum.features import Features, extract
 from relatum.features.neighbours import nearest
 from relatum.runs.weights import load_backbone
 from relatum.system.devices import find_device
 from relatum.system.files import write_atomically
 from relatum.system.progress import Display
 
+_TILE = 128  # pixels of an image that is decoded for a contact sheet
+
 
 @dataclass(frozen=True)
 class Hit:
-    """One retrieved image: its query, its rank from 1, its file (or number), and its Euclidean distance."""
+    """One retrieved image.
+
+    Attributes:
+        query: the query file.
+        rank: from 1.
+        file: the file in the gallery, or its number where images are not files.
+        distance: Euclidean distance between the representations.
+        is_query: whether the file is the query itself.
+        copies: further files of the gallery with the same bytes.
+    """
 
     query: str
     rank: int
     file: str
     distance: float
+    is_query: bool = False
+    copies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Gallery:
+    """What is searched: names, representations and content hashes of its images, and how to find their pixels."""
+
+    names: list[str]
+    features: Features
+    digests: list[str]
+    root: Path | None = None
+    images: NDArray[np.uint8] | None = None
+
+    def row_of(self, query: str) -> int | None:
+        """The row of the query itself, if its file is in the gallery."""
+        if self.root is None and self.names[0].isdigit():  # no files
+            return None
+        path = Path(query).resolve()
+        if self.root is None:
+            paths = [Path(name).resolve() for name in self.names]
+            return paths.index(path) if path in paths else None
+        root = self.root.resolve()
+        name = str(path.relative_to(root)) if path.is_relative_to(root) else None
+        return self.names.index(name) if name in self.names else None
+
+    def pixels(self, rows: Sequence[int]) -> dict[int, NDArray[np.uint8]]:
+        """Images for the contact sheet; grey where a file is gone."""
+        if self.images is not None:
+            return {row: self.images[row] for row in rows}
+        assert self.root is not None
+        found = load_pixels(self.root, [self.names[row] for row in rows], _TILE)
+        grey = np.full((_TILE, _TILE, 3), 128, np.uint8)
+        return {row: found.get(self.names[row], grey) for row in rows}
 
 
 def search(
@@ -53,10 +110,10 @@ def search(
         run: a run folder, a weights file, or a module.
         gallery: a folder of images or a dataset's name; or images, as `embed` takes them.
         queries: an image file, or several.
-        top: how many to find for each; fewer where the gallery is smaller.
-        out: a PNG to draw: each query with its nearest images.
+        top: how many to find for each; fewer where the gallery is smaller. Files with the same bytes count once.
+        out: a PNG to draw: each query, and its nearest images other than itself, with file names.
         backbone: the architecture of a run with a custom backbone: `module:function` or a module.
-        split: of a dataset.
+        split: of a dataset, or of a folder with sub-folders `train` and `test`.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: the folder that holds the datasets.
         progress: show a bar when it takes long.
@@ -71,40 +128,127 @@ def search(
         module = run
     else:
         module = load_backbone(Path(run), backbone=backbone).to(find_device(device))
-    images = load_for(module, gallery, split=split, root=root)
-    asked = read_queries(queries, images)
-    names = asked.files or []
+    in_memory = None
+    if not sources.is_path(gallery) or sources.is_image_file(gallery):
+        in_memory = load_for(module, gallery)
+    asked = _read_queries(queries, *_preprocessing(module, gallery, in_memory))
     for query in asked.skipped:
         Display(quiet=not progress).warn(f"{query.path} cannot be read ({query.reason}): not searched for.")
-    z = embed(run, images, architecture=backbone, device=device, progress=progress)
-    distances, indices = nearest(extract(module, asked), z, min(top, len(images)))
-    hits = [
-        Hit(query, rank + 1, file_of(images, int(indices[i, rank])), float(distances[i, rank]))
-        for i, query in enumerate(names)
-        for rank in range(indices.shape[1])
-    ]
+    if in_memory is None:
+        searched = _open(run, module, gallery, split, root, progress)
+    else:
+        searched = _of_images(module, in_memory, progress)
+    hits, rows = [], []
+    for name, found in zip(asked.files or [], _neighbours(searched, extract(module, asked), asked, top), strict=True):
+        hits += [
+            Hit(name, rank, searched.names[row], distance, is_query, tuple(searched.names[i] for i in copies))
+            for rank, (row, distance, is_query, copies) in enumerate(found[:top], 1)
+        ]
+        rows.append([(row, distance, len(copies)) for row, distance, is_query, copies in found if not is_query][:top])
     if out is not None:
-        sheet = contact_sheet(asked.images, images.images, indices, distances, [Path(q).name for q in names])
-        write_atomically(Path(out), lambda path: sheet.save(path, format="PNG"))
+        _draw(Path(out), asked, searched, rows)
     return hits
 
 
-def file_of(images: ImageSet, index: int) -> str:
-    """An image's file, or its number where it has none."""
-    return str(index) if images.files is None else images.files[index]
+_Found = tuple[int, float, bool, list[int]]  # row, distance, whether it is the query itself, rows of its copies
 
 
-def read_queries(queries: Sequence[Source], like: ImageSet) -> ImageSet:
-    """Query files decoded exactly as the gallery was, with its side and normalisation; the unreadable are listed."""
+def _neighbours(gallery: _Gallery, z: Features, queries: ImageSet, top: int) -> Iterator[list[_Found]]:
+    """The nearest images of each query: at least `top` besides the query itself, if the gallery has them."""
+    groups: dict[str, list[int]] = {}
+    for row, digest in enumerate(gallery.digests):
+        groups.setdefault(digest or f"row {row}", []).append(row)
+    members = list(groups.values())
+    first = np.array([rows[0] for rows in members])
+    distances, indices = nearest(z, gallery.features[first], min(top + 1, len(first)))
+    for i, query in enumerate(queries.files or []):
+        own = gallery.row_of(query)
+        found: list[_Found] = []
+        for distance, index in zip(distances[i], indices[i], strict=True):
+            rows = members[index]
+            if own is not None and own in rows:
+                found.append((own, float(distance), True, []))
+                rows = [row for row in rows if row != own]
+            if rows:
+                found.append((rows[0], float(distance), False, rows[1:]))
+        yield found
+
+
+def _open(
+    run: Source | nn.Module, module: nn.Module, gallery: Any, split: str, root: Source | None, progress: bool
+) -> _Gallery:
+    """A folder or dataset with its representations, which are kept with the run."""
+    index = build_index(run, gallery, module=module, split=split, root=root, progress=progress)
+    pixels = None
+    place: Path | None = Path(gallery).expanduser()
+    if str(gallery) in registry.DATASETS:
+        place, pixels = None, sources.load(str(gallery), split, root=None if root is None else Path(root)).images
+    elif place is not None:
+        index = _part(index, place, split)
+    return _Gallery([str(f) for f in index.files], index.features, index.digests.tolist(), place, pixels)
+
+
+def _of_images(module: nn.Module, images: ImageSet, progress: bool) -> _Gallery:
+    names = [str(i) for i in range(len(images))] if images.files is None else list(images.files)
+    digests = [hashlib.sha256(np.ascontiguousarray(image).data).hexdigest() for image in images.images]
+    return _Gallery(names, extract(module, images, progress=progress), digests, images=images.images)
+
+
+def _preprocessing(module: nn.Module, gallery: Any, in_memory: ImageSet | None) -> tuple[int, RGB, RGB]:
+    """Side, mean and standard deviation of the gallery's images, which the queries share."""
+    if in_memory is not None:
+        return in_memory.side, in_memory.mean, in_memory.std
+    if str(gallery) in registry.DATASETS:
+        dataset = sets.get(str(gallery))
+        return dataset.side, dataset.mean, dataset.std
+    return preprocessing(module)
+
+
+def _part(index: Index, place: Path, split: str) -> Index:
+    """The rows of a split, if the folder has sub-folders `train` and `test`; otherwise all rows."""
+    files = [str(file) for file in index.files]
+    listing = Listing(place, files, [(0, 0, 0)] * len(files), [])
+    parts = folder.splits(listing)
+    if split not in parts:
+        raise InputError(f"{place} has no '{split}' split, only {' and '.join(parts)}.")
+    if parts[split] is listing:
+        return index
+    head = parts[split].root.name + os.sep
+    return index.rows([row for row, file in enumerate(files) if file.startswith(head)])
+
+
+def _draw(out: Path, queries: ImageSet, gallery: _Gallery, rows: list[list[tuple[int, float, int]]]) -> None:
+    pixels = gallery.pixels(sorted({row for found in rows for row, _, _ in found}))
+    sheet = []
+    for query, image, found in zip(queries.files or [], queries.images, rows, strict=True):
+        tiles = [Tile(_larger(Path(query), image), Path(query).name, "query", marked=True)]
+        for row, distance, copies in found:
+            more = "" if not copies else f"  +{copies} cop{'y' if copies == 1 else 'ies'}"
+            tiles.append(Tile(pixels[row], gallery.names[row], f"{distance:.3g}{more}"))
+        sheet.append(tiles)
+    picture = contact_sheet(sheet)
+    write_atomically(out, lambda path: picture.save(path, format="PNG"))
+
+
+def _larger(query: Path, small: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """The query at the size of a tile; it was decoded at the side of the backbone, which may be small."""
+    try:
+        return decode(query, _TILE)
+    except Exception:  # whatever Pillow raises; the file was changed in the meantime
+        return small
+
+
+def _read_queries(queries: Sequence[Source], side: int, mean: RGB, std: RGB) -> ImageSet:
+    """Query files, decoded; those that cannot be read are listed."""
     pixels, files, skipped = [], [], []
     for query in [os.fspath(q) for q in queries]:
         try:
             if not Path(query).exists():
                 raise OSError("there is no such file")
-            pixels.append(decode(Path(query), like.side))
+            pixels.append(decode(Path(query), side))
             files.append(query)
         except Exception as error:  # whatever Pillow raises on a file that it cannot read
             skipped.append(Skipped(query, reason(error)))
     if not pixels:
         raise InputError(f"{skipped[0].path} cannot be read: {skipped[0].reason}.")
-    return replace(like, images=np.stack(pixels), labels=None, classes=(), files=files, skipped=tuple(skipped))
+    return ImageSet("queries", "test", np.stack(pixels), None, (), mean, std, side // 8, files, tuple(skipped))
