@@ -8,6 +8,7 @@ from relatum.api.pretraining import pretrain
 from relatum.api.runs import StrPath
 from relatum.errors import InputError
 from relatum.runs.folder import RunFolder
+from relatum.system.outputs import mark_output
 from relatum.system.progress import Display
 
 _MINUTES = 5.0
@@ -49,6 +50,7 @@ def explore(
         pretrain(out=run.path, resume=True, quiet=quiet)
     else:
         pretrain(source, out=run.path, minutes=minutes, seed=seed, device=device, quiet=quiet)
+    mark_output(run.path)  # the page and the index are not photos, whatever becomes of the recipe
     from relatum.collection.index import build_index, load_thumbnails
     from relatum.collection.overview import overview
     from relatum.report.collection_page import write_collection_page

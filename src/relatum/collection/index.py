@@ -38,7 +38,9 @@ from relatum.system.cpus import available_cpus
 from relatum.system.devices import find_device
 from relatum.system.files import file_safe, write_atomically
 
-_VERSION = 1  # increase when the same file gives different arrays
+_VERSION = 2  # increase when the same file gives different arrays
+# Files are described at this side, whatever that of the backbone: at 32 pixels a page of text is grey.
+_DESCRIBED = 64
 Source = str | os.PathLike[str]
 
 
@@ -208,7 +210,9 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
     images, files, skipped = _decoded(listing, new, side)
     if len(files):
         part_set = ImageSet(listing.root.name, "train", images, None, (), mean, std, side // 8)
-        rows.append(_rows(module, part_set, listing, files, stamps, digests, progress))
+        larger, same_files, _ = _decoded(listing, new, _DESCRIBED)
+        described = larger if same_files == files else images  # a file was changed in the meantime
+        rows.append(_rows(module, part_set, described, listing, files, stamps, digests, progress))
     merged = _merged(rows, key)
     return replace(merged, skipped=tuple(sorted((*listing.skipped, *skipped), key=lambda s: s.path)))
 
@@ -216,6 +220,7 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
 def _rows(
     module: nn.Module,
     images: ImageSet,
+    described: NDArray[np.uint8],
     listing: Listing,
     files: list[str],
     stamps: dict[str, tuple[int, int]],
@@ -223,7 +228,7 @@ def _rows(
     progress: bool,
 ) -> Index:
     """The rows of files that were just decoded."""
-    signatures, statistics = describe(images.images)
+    signatures, statistics = describe(described)
     facts = _in_threads(lambda file: width_height_time(listing.read(file)), files)
     times = [facts[f][2] if facts[f][2] is not None else stamps[f][1] // 10**9 for f in files]
     return Index(
@@ -264,7 +269,7 @@ def load_pixels(source: Path, files: Sequence[str], side: int) -> dict[str, NDAr
     return dict(zip(good, images, strict=True))
 
 
-def load_thumbnails(source: Path, files: Sequence[str], side: int = 64) -> NDArray[np.uint8]:
+def load_thumbnails(source: Path, files: Sequence[str], side: int = _DESCRIBED) -> NDArray[np.uint8]:
     """Thumbnails (N, side, side, 3) of files of a folder, from the cache of decoded images; grey if one is gone."""
     listing = folder.scan(source)
     whole = decode_files(listing.root, listing.files, side, listing.stamps, listing.read)

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from relatum.collection.scaling import robust_score, standardise
 from relatum.collection.signatures import Statistics
 
-NEIGHBOURS = 10
+NEIGHBOURS = 20  # as in scikit-learn: a group of fewer images than this counts as unusual
 
 
 def outlier_scores(
