@@ -13,16 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer
 from PIL import Image
 
-from relatum import cli, registry
+from relatum import cli, config, registry
+from relatum.cli.app import app
+from relatum.collection.duplicates import THRESHOLD
 from relatum.config.methods import METHODS
+from relatum.training import resolve
 
 
-def run(*words: str, code: int = 0) -> None:
+def run(*arguments: str, code: int = 0) -> None:
     """Run a command in this process and check its exit code."""
     with pytest.raises(SystemExit) as caught:
-        cli.main(list(words))
+        cli.main(list(arguments))
     assert (caught.value.code or 0) == code
 
 
@@ -338,3 +342,27 @@ def test_the_help_shows_defaults_that_depend_on_the_data_or_the_method() -> None
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     for default in ("runs/NAME", "relational", "conv4", "the paper's, 200", "all cores"):
         assert f"(default: {default}" in shown  # in square brackets, rich would take it for markup and drop it
+
+
+def test_the_defaults_in_the_help_of_pretrain_are_those_of_the_recipe() -> None:
+    """The help is text, because the command line does not import the recipe before a command runs."""
+    recipe = config.draft(flags={"data.name": "cifar10"}).request
+    baseline = config.draft(flags={"data.name": "cifar10", "method": "simclr"}).request
+    defaults = {
+        "method": recipe.method,
+        "backbone": recipe.backbone.name,
+        "views": f"the paper's, {recipe.views.number}; {resolve.FOLDER_K['cpu']} for a folder on a CPU",
+        "batch_size": f"{recipe.train.batch_size}; {baseline.train.batch_size} for the baselines",
+        "epochs": f"the paper's, {recipe.train.epochs}",
+        "seed": str(recipe.seed),
+        "preset": recipe.preset,
+        "device": recipe.run.device,
+        "precision": recipe.run.precision,
+        "compile": recipe.run.compile,
+        "val_fraction": f"{recipe.data.val_fraction:g}",
+    }
+    options = {option.name: option.help for option in typer.main.get_command(app).commands["pretrain"].params}
+    for name, default in defaults.items():
+        assert options[name].endswith(f"(default: {default})"), name
+    threshold = typer.main.get_command(app).commands["duplicates"].params
+    assert f"(default: {THRESHOLD})" in next(option.help for option in threshold if option.name == "threshold")

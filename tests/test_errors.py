@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import typer
 
+from relatum import errors
+from relatum.cli.app import app
 from relatum.errors import InputError, Interrupted, command_line, phrase
 
 
@@ -31,3 +34,14 @@ def test_flags_become_arguments(flags: str, arguments: str) -> None:
 def test_an_interruption_speaks_the_same_language() -> None:
     assert str(Interrupted(2, "stopped; --resume continues.")) == "stopped; resume=True continues."
     assert Interrupted(15, "").exit_code == 143
+
+
+def test_the_list_of_switches_is_that_of_the_commands() -> None:
+    """Flags without a value become `name=True`; `relatum.errors` cannot import the commands."""
+    command = typer.main.get_command(app)
+    switches = set()
+    for part in [command, *command.commands.values()]:  # type: ignore[attr-defined]
+        for option in part.params:
+            if getattr(option, "is_flag", False) and option.name not in ("help", "version"):
+                switches |= {flag.removeprefix("--") for flag in option.opts if flag.startswith("--")}
+    assert switches == set(errors._SWITCHES)

@@ -15,6 +15,7 @@ import pytest
 
 import relatum
 from relatum import api
+from relatum.cli.app import COMMANDS
 
 SNAPSHOT = Path(__file__).with_name("public_api.txt")
 
@@ -22,8 +23,8 @@ SNAPSHOT = Path(__file__).with_name("public_api.txt")
 def signature(name: str, function: Callable[..., object]) -> str:
     """The signature, one argument per line, so that a change is one line of a diff."""
     lines, starred = [f"{name}("], False
-    found = inspect.signature(function)
-    for parameter in found.parameters.values():
+    described = inspect.signature(function)
+    for parameter in described.parameters.values():
         if parameter.kind == parameter.KEYWORD_ONLY and not starred:
             lines.append("    *,")
             starred = True
@@ -31,7 +32,7 @@ def signature(name: str, function: Callable[..., object]) -> str:
         default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
         kind = "" if parameter.annotation is parameter.empty else f": {parameter.annotation}"
         lines.append(f"    {prefix}{parameter.name}{kind}{default},")
-    return "\n".join([*lines, f") -> {found.return_annotation}"])
+    return "\n".join([*lines, f") -> {described.return_annotation}"])
 
 
 def describe(name: str, value: object) -> list[str]:
@@ -65,9 +66,9 @@ def test_the_public_api_is_the_committed_one() -> None:
 
 @pytest.mark.parametrize("name", [name for name in api.__all__ if name != "Run"])
 def test_every_argument_is_typed_and_has_a_name(name: str) -> None:
-    found = inspect.signature(getattr(api, name))
-    assert found.return_annotation is not inspect.Signature.empty
-    for parameter in found.parameters.values():
+    described = inspect.signature(getattr(api, name))
+    assert described.return_annotation is not inspect.Signature.empty
+    for parameter in described.parameters.values():
         assert parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL), f"{name}: {parameter}"
         assert parameter.annotation is not parameter.empty, f"{name}: {parameter}"
 
@@ -79,12 +80,28 @@ def test_public_names_are_imported_lazily_and_exist() -> None:
         relatum.pretrian  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_command_line_and_python_use_the_same_names() -> None:
-    from relatum.cli.app import COMMANDS
+COMMANDS_AND_FUNCTIONS = [(name, getattr(api, name)) for name in api.__all__ if name in COMMANDS]
+RENAMED = {  # flags that have another name in Python
+    "embed": {"run": "backbone", "backbone": "architecture"},
+    "evaluate": {"set": "settings"},
+    "reproduce": {"render": "render_only", "json": "as_json"},
+}
 
-    for name in ("pretrain", "evaluate", "search", "export"):
-        flags = set(inspect.signature(COMMANDS[name]).parameters) - {"json", "set"}
-        assert flags <= set(inspect.signature(getattr(api, name)).parameters), name
+
+@pytest.mark.parametrize(("name", "function"), [*COMMANDS_AND_FUNCTIONS, ("import", api.import_weights)])
+def test_command_line_and_python_use_the_same_names_and_defaults(name: str, function: Callable[..., object]) -> None:
+    arguments = inspect.signature(function).parameters
+    not_given = (None, inspect.Parameter.empty, (), ("results",))  # a list that was not given is None as a flag
+    for flag in inspect.signature(COMMANDS[name]).parameters.values():
+        renamed = RENAMED.get(name, {}).get(flag.name, flag.name)
+        if renamed == "json":  # how a command prints what the function returns
+            continue
+        expected = arguments[renamed].default
+        assert _plain(flag.default) == expected or (flag.default in not_given and expected in not_given), flag
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, Path) else value
 
 
 if __name__ == "__main__":

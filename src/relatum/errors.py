@@ -96,3 +96,9 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5 if len(known) <= 12 else 0.3)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known[:12])}{', …' * (len(known) > 12)}."
     return InputError(f"unknown {what} '{name}'; {hint}")
+
+
+def require_positive(name: str, number: int) -> None:
+    """Raise an error unless a count is at least 1."""
+    if number < 1:
+        raise InputError(f"{name} = {number} is out of range: it must be at least 1.")

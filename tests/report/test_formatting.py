@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from relatum.report.document import _environment
 from relatum.report.formatting import axis_number, clean, data_title, duration
+from relatum.report.rendering import _environment
 
 
 def test_templates_escape_and_clean_every_value() -> None:

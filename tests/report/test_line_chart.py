@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from relatum.report.document import render
 from relatum.report.line_chart import line_chart, series, ticks
+from relatum.report.rendering import render
 
 
 @pytest.mark.parametrize(

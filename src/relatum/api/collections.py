@@ -6,19 +6,19 @@ immediate, and new images are added to it.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from relatum.api.runs import StrPath
+from relatum.api.runs import StrPath, optional_path
 from relatum.collection.results import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
-from relatum.errors import InputError
+from relatum.errors import require_positive
 
 if TYPE_CHECKING:  # torch is imported when a backbone is loaded
     from torch import nn
 
     from relatum.collection.index import Index
+
+R = TypeVar("R", bound=Row)
 
 
 def duplicates(
@@ -44,7 +44,7 @@ def duplicates(
         root: data root folder.
         progress: show a progress bar.
     """
-    target = _target(out)
+    target = check_target(optional_path(out))
     index = _index(run, data, split, device, root, progress)
     from relatum.collection.duplicates import THRESHOLD, near_duplicates
 
@@ -57,8 +57,7 @@ def duplicates(
     )
     names = [str(file) for file in index.files]
     result = [DuplicateGroup(tuple(names[i] for i in g.members), g.exact, g.difference) for g in groups]
-    _write(target, result)
-    return result
+    return _saved(result, target)
 
 
 def outliers(
@@ -84,9 +83,8 @@ def outliers(
         root: data root folder.
         progress: show a progress bar.
     """
-    if top < 1:
-        raise InputError(f"top = {top} is out of range: it must be at least 1.")
-    target = _target(out)
+    require_positive("top", top)
+    target = check_target(optional_path(out))
     index = _index(run, data, split, device, root, progress)
     import numpy as np
 
@@ -95,8 +93,7 @@ def outliers(
     scores = outlier_scores(index.features, index.statistics)
     order = np.argsort(-scores, kind="stable")[:top]
     result = [Outlier(str(index.files[i]), rank, float(scores[i])) for rank, i in enumerate(order, 1)]
-    _write(target, result)
-    return result
+    return _saved(result, target)
 
 
 def cluster(
@@ -126,15 +123,14 @@ def cluster(
         root: data root folder.
         progress: show a progress bar.
     """
-    target = _target(out)
+    target = check_target(optional_path(out))
     index = _index(run, data, split, device, root, progress)
     from relatum.collection.clusters import find_clusters
 
     names = [str(file) for file in index.files]
     clusters = find_clusters(index.features, number=number, method=method, seed=seed)
     result = [Album(names[c.members[0]], tuple(names[i] for i in c.members)) for c in clusters]
-    _write(target, result)
-    return result
+    return _saved(result, target)
 
 
 def select(
@@ -160,9 +156,8 @@ def select(
         root: data root folder.
         progress: show a progress bar.
     """
-    if number < 1:
-        raise InputError(f"number = {number} is out of range: it must be at least 1.")
-    target = _target(out)
+    require_positive("number", number)
+    target = check_target(optional_path(out))
     index = _index(run, data, split, device, root, progress)
     from relatum.collection.selection import diverse_subset
 
@@ -171,17 +166,13 @@ def select(
         Selected(str(index.files[i]), rank, float(r))
         for rank, (i, r) in enumerate(zip(selected, radius, strict=True), 1)
     ]
-    _write(target, result)
-    return result
+    return _saved(result, target)
 
 
-def _target(out: StrPath | None) -> Path | None:
-    return check_target(None if out is None else Path(out))
-
-
-def _write(target: Path | None, rows: Sequence[Row]) -> None:
+def _saved(rows: list[R], target: Path | None) -> list[R]:
     if target is not None:
         write_rows(target, rows)
+    return rows
 
 
 def _index(
@@ -189,5 +180,4 @@ def _index(
 ) -> Index:
     from relatum.collection.index import build_index
 
-    source = run if not isinstance(run, os.PathLike) else Path(run)
-    return build_index(source, data, split=split, device=device, root=root, progress=progress)
+    return build_index(run, data, split=split, device=device, root=root, progress=progress)

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from relatum.api.runs import StrPath
 from relatum.errors import InputError
+from relatum.runs.names import BACKBONE
 from relatum.system.files import write_json
 
 if TYPE_CHECKING:
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-StrPath = str | os.PathLike[str]
-_WEIGHTS, _PARAMETERS = "backbone.safetensors", "embedder.json"
+_PARAMETERS = "embedder.json"  # beside the weights, which have the same name as in a run folder
 
 
 class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -136,7 +137,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
-        save_weights(place / _WEIGHTS, self.backbone_.state_dict(), self.backbone_.info)  # type: ignore[arg-type]
+        save_weights(place / BACKBONE, self.backbone_.state_dict(), self.backbone_.info)  # type: ignore[arg-type]
         parameters = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in self.get_params().items()}
         write_json(place / _PARAMETERS, parameters)
         return place
@@ -156,7 +157,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             embedder = cls(**parameters)
         except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{place} holds no embedder: {error}") from None
-        embedder._use(load_backbone(place / _WEIGHTS))
+        embedder._use(load_backbone(place / BACKBONE))
         return embedder
 
     def _use(self, backbone: nn.Module) -> None:

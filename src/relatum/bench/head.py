@@ -9,7 +9,6 @@ includes the arrays of both torch and numpy.
 from __future__ import annotations
 
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -81,29 +80,37 @@ def make_step(side: str, views: int, batch_size: int, num_features: int) -> Call
     return step
 
 
-def extra_bytes(side: str, views: int, batch_size: int, num_features: int) -> int:
-    """Peak memory of the first step of a side in a fresh process, beyond what was resident before it."""
+def extra_bytes(side: str, views: int, batch_size: int, num_features: int) -> int | None:
+    """Peak memory of the first step of a side in a new process, beyond what was resident before; None on Windows."""
     context = multiprocessing.get_context("spawn")
     with context.Pool(1) as pool:
         return pool.apply(_peak_growth, (side, views, batch_size, num_features, torch.get_num_threads()))
 
 
-def _peak_growth(side: str, views: int, batch_size: int, num_features: int, threads: int) -> int:
+def _peak_growth(side: str, views: int, batch_size: int, num_features: int, threads: int) -> int | None:
     torch.set_num_threads(threads)
     for _ in range(2):
         make_step(side, 3, 4, num_features)()
     step = make_step(side, views, batch_size, num_features)
     before = _resident_and_peak()
     step()
-    return _resident_and_peak()[1] - before[0]
+    after = _resident_and_peak()
+    return None if before is None or after is None else after[1] - before[0]
 
 
-def _resident_and_peak() -> tuple[int, int]:
-    """Bytes resident now and at most so far. `ru_maxrss` will not do on Linux: a child inherits its parent's peak."""
+def _resident_and_peak() -> tuple[int, int] | None:
+    """Bytes resident now and at most so far; None on Windows.
+
+    Linux has `ru_maxrss` too, but a child process inherits its parent's peak there.
+    """
     try:
         lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
         return tuple(int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))  # type: ignore[return-value]
     except OSError:
+        try:
+            import resource
+        except ImportError:  # Windows
+            return None
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # macOS, in bytes
         return peak, peak
 

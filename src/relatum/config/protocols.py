@@ -174,4 +174,4 @@ PROTOCOLS: dict[str, Protocol] = {
 }
 
 CLASSIFIER = "classifier"  # the protocol of the result that supervised pretraining itself writes
-TITLES: dict[str, str] = {name: row.title for name, row in PROTOCOLS.items()} | {CLASSIFIER: "Own classifier"}
+TITLES: dict[str, str] = {name: row.title for name, row in PROTOCOLS.items()} | {CLASSIFIER: "Supervised classifier"}

@@ -21,6 +21,7 @@ from relatum.config.settings import build, setting, table
 from relatum.data import sets
 from relatum.errors import InputError, unknown
 from relatum.system import signals
+from relatum.system.devices import DEVICES
 
 Values = dict[str, Any]  # dotted keys: {"train.lr": 1e-3}
 
@@ -95,7 +96,7 @@ class Train:
 class Machine:
     """Hardware and speed; `auto` is resolved before training starts."""
 
-    device: str = setting("auto", "device", choices=("auto", "cpu", "cuda", "mps"))
+    device: str = setting("auto", "device", choices=("auto", *sorted(DEVICES)))
     devices: int = setting(1, "number of devices (data-parallel), over all machines", ge=1)
     threads: int | None = setting(None, "CPU threads of each process", ge=1, le=1024)
     precision: str = setting("32", "numeric precision", choices=("32", "bf16-mixed", "16-mixed"))
@@ -178,7 +179,7 @@ class Recipe:
             elif dot and section in tables:
                 tables[section][name] = value
             else:
-                raise unknown("key", key, all_keys(str(values.get("method", "relational"))))
+                raise unknown("key", key, all_keys(str(values.get("method", TOP["method"]))))
         if top["preset"] not in PRESETS:
             raise unknown("preset", str(top["preset"]), PRESETS)
         top["seed"] = seed(top["seed"])
@@ -218,9 +219,9 @@ def seed(value: Any) -> int:
     return number
 
 
-def all_keys(method: str = "relational") -> list[str]:
+def all_keys(method: str = TOP["method"]) -> list[str]:
     """Every key that `--set` reaches."""
-    row = METHODS.get(method, METHODS["relational"])
+    row = METHODS.get(method, METHODS[TOP["method"]])
     sections = {**SECTIONS, "objective": row.options}
     return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]
 
@@ -273,13 +274,10 @@ class Draft:
     def recipe(self, detected: Mapping[str, Any] | None = None) -> Recipe:
         """The complete recipe; `detected` (machine, data) overrides the paper's defaults, the user overrides both."""
         get = self.values.get
-        base = defaults(
-            str(get("method", "relational")),
-            get("preset", "paper"),
-            get("data.name", ""),
-            get("backbone.name", "conv4"),
-        )
-        untrained = {} if METHODS[str(get("method", "relational"))].trains else {"train.epochs": 0}
+        method = str(get("method", TOP["method"]))
+        backbone = get("backbone.name", BackboneName.name)
+        base = defaults(method, get("preset", TOP["preset"]), get("data.name", ""), backbone)
+        untrained = {} if METHODS[method].trains else {"train.epochs": 0}
         values = {**base, **(detected or {}), **self.values, **untrained}
         if values.get("views.policy") == "finetune":
             values.setdefault("views.cutout_area", sets.cutout_area(str(get("data.name", ""))))

@@ -19,10 +19,10 @@ from relatum.data.arrays import Damaged, raise_unless_damaged
 from relatum.data.paths import cache_dir, preferred_cache
 from relatum.data.seal import SEAL, check_seal, write_seal
 from relatum.errors import RelatumError
+from relatum.system.files import STALE_SECONDS
 from relatum.system.progress import Display
 
 _BUILDING = ".building-"
-_STALE_SECONDS = 24 * 3600  # an older temporary folder belongs to a process that was killed
 
 
 def entry(
@@ -90,7 +90,7 @@ def _usable(place: Path, valid: Callable[[Path], bool]) -> bool:
 def _sweep(folder: Path) -> None:
     for old in folder.glob(f"{_BUILDING}*"):
         try:
-            if time.time() - old.stat().st_mtime > _STALE_SECONDS:
+            if time.time() - old.stat().st_mtime > STALE_SECONDS:
                 shutil.rmtree(old, ignore_errors=True)
         except OSError:
             pass

@@ -26,7 +26,7 @@ from relatum.data.decode import decode, reason
 from relatum.data.folder import Listing
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.drawing import Tile, contact_sheet
-from relatum.errors import InputError
+from relatum.errors import InputError, require_positive
 from relatum.evaluation.embedding import Source, load_for
 from relatum.features import Features, extract
 from relatum.features.neighbours import nearest
@@ -122,8 +122,7 @@ def search(
         queries = [queries]
     if not queries:
         raise InputError("there is nothing to search for: name at least one image file.")
-    if top < 1:
-        raise InputError(f"top = {top} is out of range: it must be at least 1.")
+    require_positive("top", top)
     if isinstance(run, nn.Module):
         module = run
     else:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import datetime
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.report.document import asset, render
 from relatum.report.formatting import clean
+from relatum.report.rendering import render_page
 from relatum.report.thumbnails import Atlas
 from relatum.system.files import write_text
 from relatum.version import __version__
@@ -56,17 +54,14 @@ def write_collection_page(out: Path, name: str, overview: Overview, images: NDAr
         "tiles": tiles,
         "atlas": atlas.encode(),
     }
-    script = "".join(asset(file) for file in SCRIPTS)
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     copies = sum(len(group.members) - 1 for group in overview.duplicates)
-    page = render(
+    page = render_page(
         "collection.html",
-        name=name,
-        version=__version__,
-        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        style=asset("page.css") + asset("collection.css"),
-        script=script,
+        scripts=SCRIPTS,
+        styles=("page.css", "collection.css"),
         data=data,
+        version=__version__,
+        name=name,
         total=overview.total,
         shown=len(overview.files),
         albums=len(albums),

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from relatum import config
+from relatum.config.methods import METHODS
 from relatum.data import sets
-from relatum.report.formatting import BACKBONES, METHODS, PROTOCOLS, count, dataset_title, title
+from relatum.report.formatting import backbone_title, count, dataset_title, method_title, protocol_title
 from relatum.report.page import Page, Panel
 from relatum.runs.reading import RunRecord, is_number
 
@@ -78,7 +79,7 @@ def comparison(page: Page, key: Key, entries: Entries) -> Panel:
         bars.append(Bar("Chance", 100.0 / classes, "reference", f"{count(classes)} classes"))
     shown = {run.method for run, _ in entries} | {method for method, bars in baselines.items() if bars}
     return {
-        "protocol": title(PROTOCOLS, protocol),
+        "protocol": protocol_title(protocol),
         "dataset": dataset_title(dataset),
         "split": split,
         "score": None if page.several else f"{entries[0][1]['accuracy']:.2f}",
@@ -90,7 +91,7 @@ def comparison(page: Page, key: Key, entries: Entries) -> Panel:
 def _run_bars(page: Page, entries: Entries) -> list[Bar]:
     bars = []
     for run, best in entries:
-        method = title(METHODS, run.method)
+        method = method_title(run.method)
         named = not page.several or run.name.lower() in (method.lower(), run.method.lower())
         source = ["" if named else method, "own classifier" if best["protocol"] == "classifier" else ""]
         label = run.name if page.several else "This run"
@@ -104,7 +105,7 @@ def _baseline_bars(page: Page, key: Key, entries: Entries, method: str) -> list[
     """A baseline with each backbone: measured on this page, or else the paper's value."""
     bars = []
     for backbone, suffix in _backbones(entries).items():
-        label, measured = METHODS[method] + suffix, _measured(page, key, method, backbone)
+        label, measured = method_title(method) + suffix, _measured(page, key, method, backbone)
         if measured is None:
             value = page.paper(_condition(key, entries[0][0], method, backbone))
             bars += [Bar(label, value[0], "paper", "in the paper", value[1])] if value else []
@@ -121,7 +122,7 @@ def _paper_bars(page: Page, key: Key, entries: Entries) -> list[Bar]:
         if run.method in BASELINES or run.setting("data.labels", 0):
             continue
         value = page.paper(_condition(key, run, run.method, run.backbone))
-        label = title(METHODS, run.method) + suffixes[run.backbone]
+        label = method_title(run.method) + suffixes[run.backbone]
         if value:
             bars.setdefault(label, Bar(label, value[0], "paper", _paper_source(run), value[1]))
     return list(bars.values())
@@ -130,7 +131,7 @@ def _paper_bars(page: Page, key: Key, entries: Entries) -> list[Bar]:
 def _backbones(entries: Entries) -> dict[str, str]:
     """The backbones of the runs, each with what to add to a label: its title if there are several."""
     names = dict.fromkeys(run.backbone for run, _ in entries)
-    return {name: f" {title(BACKBONES, name)}" if len(names) > 1 else "" for name in names}
+    return {name: f" {backbone_title(name)}" if len(names) > 1 else "" for name in names}
 
 
 def _condition(key: Key, run: RunRecord, method: str, backbone: str) -> dict[str, Any]:

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from functools import cache
-from importlib import resources
 from pathlib import Path
-from typing import Any
-
-import jinja2
 
 from relatum.errors import InputError
 from relatum.report import (
     confusion,
     curves,
     embedding_map,
-    formatting,
     nearest_images,
     overview,
     result_tables,
@@ -25,6 +17,7 @@ from relatum.report import (
 )
 from relatum.report.page import Page, PaperValues, Section
 from relatum.report.paper_values import paper_value
+from relatum.report.rendering import render_page
 from relatum.runs import names
 from relatum.runs.reading import read_runs
 from relatum.system.files import write_text
@@ -71,49 +64,15 @@ def build(runs: Sequence[Path | str], out: Path | str, *, paper: PaperValues | N
     return out
 
 
-def render(template: str, **context: Any) -> str:
-    """Render a template of this package."""
-    return _environment().get_template(template).render(context)
-
-
-@cache
-def _environment() -> jinja2.Environment:
-    """Templates with autoescape; every value is also cleaned of characters that must not be displayed."""
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("relatum.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_clean,
-    )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters |= {"count": formatting.count, "data_title": formatting.data_title}
-    return environment
-
-
-def _clean(value: Any) -> Any:
-    keep = hasattr(value, "__html__") or isinstance(value, int | float | jinja2.Undefined)
-    return value if keep else formatting.clean(value)
-
-
 def _document(page: Page, sections: Sequence[Section]) -> str:
-    script = "".join(asset(name) for name in SCRIPTS)
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    missing = {s.heading: s.notes for s in sections if not s.panels and s.heading and s.reasons}
-    return render(
+    return render_page(
         "page.html",
+        scripts=SCRIPTS,
+        styles=("page.css",),
+        data={**page.data, "atlas": page.atlas.encode()},
+        version=page.version,
         page=page,
-        policy=f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
-        style=asset("page.css"),
         subtitle=overview.subtitle(page),
         sections=[s for s in sections if s.panels],
-        missing=missing,
-        data={**page.data, "atlas": page.atlas.encode()},
-        script=script,
+        missing={s.heading: s.notes for s in sections if not s.panels and s.heading and s.reasons},
     )
-
-
-def asset(name: str) -> str:
-    """The text of a script or style sheet of this package."""
-    return resources.files("relatum.report").joinpath(name).read_text("utf-8").replace("\r\n", "\n")

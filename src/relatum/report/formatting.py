@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from relatum import registry
-from relatum.config import methods, protocols
+from relatum.config import protocols
+from relatum.config.methods import METHODS
 from relatum.data import sets
 from relatum.runs.reading import is_number
 from relatum.system import durations
-
-METHODS = {name: row.title for name, row in methods.METHODS.items()}
-BACKBONES = {name: row.title for name, row in registry.BACKBONES.items()}
-PROTOCOLS = protocols.TITLES
 
 # Control characters are invalid in HTML (NUL) or invisible; their symbols from U+2400 are neither.
 _SYMBOLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\t\n"}
@@ -28,13 +24,25 @@ def clean(text: object) -> str:
     return _UNPRINTABLE.sub("\ufffd", str(text).translate(_SYMBOLS))
 
 
-def title(table: Mapping[str, str], name: Any) -> str:
-    """The written form of a name; folders and unknown names stay as they are."""
-    return table.get(str(name), str(name))
+def method_title(name: Any) -> str:
+    """`simclr` as `SimCLR`; unknown names stay as they are, here and below."""
+    row = METHODS.get(str(name))
+    return str(name) if row is None else row.title
+
+
+def backbone_title(name: Any) -> str:
+    """`conv4` as `Conv-4`."""
+    row = registry.BACKBONES.get(str(name))
+    return str(name) if row is None else row.title
+
+
+def protocol_title(name: Any) -> str:
+    """`knn` as the name of the protocol."""
+    return protocols.TITLES.get(str(name), str(name))
 
 
 def dataset_title(name: Any) -> str:
-    """`cifar10` as `CIFAR-10`; folders and unknown names stay as they are."""
+    """`cifar10` as `CIFAR-10`; a folder stays as it is."""
     return sets.get(name).title if name in sets.names() else str(name)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from relatum.report import comparison
-from relatum.report.formatting import BACKBONES, METHODS, count, dataset_title, duration, title
+from relatum.report.formatting import backbone_title, count, dataset_title, duration, method_title
 from relatum.report.page import Page, Panel, Section, merged
 from relatum.runs.reading import RunRecord, is_number
 
@@ -35,7 +35,7 @@ def subtitle(page: Page) -> str:
     if not run.method or not run.backbone:
         return ""
     views, epochs = run.setting("views.number"), run.setting("train.epochs")
-    text = f"{title(METHODS, run.method)} with {title(BACKBONES, run.backbone)}"
+    text = f"{method_title(run.method)} with {backbone_title(run.backbone)}"
     text += f" on {dataset_title(run.data_name)}" if run.data_name else ""
     text += f", {views} views of each image" if views and views != 1 else ""
     return text + (f", {epochs} epoch{'s' * (epochs != 1)}" if epochs else "")
@@ -61,8 +61,8 @@ def _facts(run: RunRecord) -> dict[str, Any]:
     median = float(np.nanmedian(speed)) if speed is not None and np.isfinite(speed).any() else None
     preset = f", preset {get('preset')}" if get("preset") else ""
     return {
-        "Method": title(METHODS, run.method) + preset if run.method else None,
-        "Backbone": title(BACKBONES, run.backbone),
+        "Method": method_title(run.method) + preset if run.method else None,
+        "Backbone": backbone_title(run.backbone),
         "Training data": dataset_title(run.data_name),
         "Images": count(images) if is_number(images) else None,
         "Labels used": f"{100 * labels:g} %" if is_number(labels) and labels else None,

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from relatum.config.protocols import TITLES
 from relatum.report.confusion import DEPTHS
-from relatum.report.formatting import METHODS, PROTOCOLS, count, dataset_title, duration, title
+from relatum.report.formatting import count, dataset_title, duration, method_title, protocol_title
 from relatum.report.page import Page, Panel, Section
 from relatum.runs import names
 from relatum.runs.reading import RunRecord, is_number
@@ -43,9 +44,9 @@ def _row(run: RunRecord, e: dict[str, Any]) -> Panel:
     brief = [f"{key.replace('_', ' ')} {_text(e['settings'][key])}" for key in BRIEF if key in e["settings"]]
     return {
         "run": run,
-        "protocol": title(PROTOCOLS, e["protocol"]),
+        "protocol": protocol_title(e["protocol"]),
         "remark": " · ".join(
-            str(text) for text in (title(METHODS, method) if differs else "", tag if tag != method else "") if text
+            str(text) for text in (method_title(method) if differs else "", tag if tag != method else "") if text
         ),
         "dataset": dataset_title(e.get("dataset", "–")),
         "split": e.get("split"),
@@ -59,7 +60,7 @@ def _row(run: RunRecord, e: dict[str, Any]) -> Panel:
 
 
 def _rank(e: dict[str, Any]) -> tuple[int, str]:
-    order = list(PROTOCOLS)
+    order = list(TITLES)
     return (order.index(e["protocol"]) if e["protocol"] in order else len(order), e["file"])
 
 

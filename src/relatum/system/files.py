@@ -17,7 +17,7 @@ from relatum.errors import RelatumError
 from relatum.system.locks import is_locked, try_lock
 
 _ENDING = ".part"  # of temporary files
-_STALE_SECONDS = 24 * 3600  # where files cannot be locked, an older temporary file belongs to a killed process
+STALE_SECONDS = 24 * 3600  # an unlocked temporary file or folder that is older belongs to a killed process
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room: full disk, quota, file size limit
 
 
@@ -99,7 +99,7 @@ def _remove_if_stale(path: Path) -> None:
         try:
             stale = not is_locked(file)
         except OSError:
-            stale = time.time() - os.fstat(descriptor).st_mtime > _STALE_SECONDS
+            stale = time.time() - os.fstat(descriptor).st_mtime > STALE_SECONDS
         if stale:
             path.unlink()
 

@@ -30,6 +30,7 @@ from relatum.views import POLICIES
 _COMPILE_VIEWS = 2_000_000
 # What `pretrain FOLDER` aims at on a CPU: about half an hour of Conv-4 on 32×32 views.
 _FOLDER_VIEWS = 12_000_000
+FOLDER_K = {"cpu": 8, "gpu": 16}  # views per image of a folder
 
 
 @dataclass(frozen=True)
@@ -225,7 +226,7 @@ def _folder_defaults(draft: Draft, images: int, side: int) -> Values:
     """Backbone, views and epochs for a folder on this machine, where the user did not set them."""
     gpu = find_device(draft.request.run.device) != "cpu"
     backbone = ("resnet34" if side >= 64 else "resnet32") if gpu else "conv4"
-    views = draft.get("views.number", 16 if gpu else 8)
+    views = draft.get("views.number", FOLDER_K["gpu" if gpu else "cpu"])
     if draft.request.method != "relational":
         views = draft.request.views.number
     budget = _FOLDER_VIEWS * (32 / side) ** 2
