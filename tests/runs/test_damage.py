@@ -15,9 +15,11 @@ import torch
 
 import relatum
 from relatum.errors import RelatumError
-from relatum.runs import checkpoint
+from relatum.paper.measured import Results
+from relatum.runs import checkpoint, ledger
 from relatum.runs.folder import RunFolder
 from relatum.runs.reading import read_run
+from relatum.runs.results import Result
 from relatum.training.loop import Trainer
 
 FLAGS: dict[str, Any] = {"views": 2, "batch_size": 18, "epochs": 3, "seed": 1, "compile": "off", "threads": 1}
@@ -127,6 +129,41 @@ def test_a_damaged_record_of_a_finished_run(whole: Path, pictures: Path, tmp_pat
         (tmp_path / "run" / "run.json").write_bytes(damaged)
         train(pictures, tmp_path / "run", resume=True)
         assert read_run(tmp_path / "run").notes[0].startswith("run.json")
+
+
+def flipped_digit(text: str, key: str) -> str:
+    """A JSON text in which the first digit of the number under `key` is another one."""
+    start = text.index(f'"{key}": ') + len(key) + 4
+    return text[:start] + str((int(text[start]) + 1) % 10) + text[start + 1 :]
+
+
+def test_a_changed_result_is_noticed(
+    whole: Path, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    path = relatum.evaluate("knn", run, data=str(pictures), split="val", settings={"val_fraction": 0.5}).path
+    assert path is not None
+    text = path.read_text()
+    assert Result.load(path).accuracy is not None
+    assert not read_run(run).notes
+    path.write_text(flipped_digit(text, "accuracy"))
+    with pytest.raises(RelatumError, match="changed after it was written"):
+        Result.load(path)
+    assert ledger.collect(run)["evaluations"] == []
+    assert f"{path.name} is damaged and left out of the ledger" in " ".join(capsys.readouterr().err.split())
+    assert read_run(run).notes == [f"evaluations/{path.name} was changed after it was written: its checksum is wrong."]
+    relatum.evaluate("knn", run, data=str(pictures), split="val", settings={"val_fraction": 0.5})  # writes it again
+    assert Result.load(path).accuracy == json.loads(text)["accuracy"]
+
+
+def test_a_changed_ledger_entry_is_left_out(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = ledger.write(tmp_path, ledger.collect(whole))
+    assert [entry.path for entry in ledger.read(tmp_path)] == [path]
+    path.write_text(flipped_digit(path.read_text(), "seed"))
+    assert ledger.read(tmp_path) == []
+    assert Results(tmp_path / "out", ledgers=[tmp_path]).entries == []
+    assert f"{path} was changed after it was written and is ignored" in " ".join(capsys.readouterr().err.split())
 
 
 def test_all_checkpoints_damaged_is_one_line(interrupted: Path, pictures: Path, tmp_path: Path) -> None:

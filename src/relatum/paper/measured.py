@@ -23,6 +23,7 @@ from relatum.paper.plan import Cell, Sheet
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
 from relatum.system.files import read_json
+from relatum.system.progress import Display
 
 FACTS = ("views", "seconds")  # kinds of cells that say what a run cost
 DONE, PARTIAL, FAILED, MISSING, NOTHING = "done", "partial", "failed", "missing", "nothing to run"
@@ -50,7 +51,9 @@ class Results:
 
     @cached_property
     def entries(self) -> list[ledger.Entry]:
-        """All ledger entries."""
+        """All ledger entries; damaged ones are left out with a warning."""
+        for path in (path for folder in self.ledgers if folder.is_dir() for path in ledger.damaged(folder)):
+            Display().warn(f"{path} was changed after it was written and is ignored: its checksum is wrong.")
         return [entry for folder in self.ledgers if folder.is_dir() for entry in ledger.read(folder)]
 
     def entries_of(self, run: Pretraining) -> list[ledger.Entry]:

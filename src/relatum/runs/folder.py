@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import shutil
 import tempfile
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from relatum import config
 from relatum.errors import InputError
 from relatum.runs import names
-from relatum.system.files import FULL, WriteError, overwrite_in_place, read_json, remove_stale, write_text
+from relatum.system.files import (
+    FULL,
+    WriteError,
+    has_checksum,
+    overwrite_in_place,
+    read_json,
+    remove_stale,
+    to_json,
+    with_checksum,
+    write_text,
+)
 from relatum.system.locks import Owner, lock_folder, remove_if_empty
 
 _REMOVED = ".removed-"  # folders on their way out
 _CHECKSUM = "\n# A resume needs this file as the run wrote it. SHA-256 of the text above: "
-_DIGEST = "digest"  # in run.json
 
 
 class RunFolder:
@@ -161,7 +169,7 @@ class RunFolder:
         except (OSError, ValueError):
             return True
         if not mark:  # cut off, or never there
-            return _DIGEST in (read_json(self.record) or {})
+            return has_checksum(self.record)
         return _sha256(text) != checksum.strip()
 
     def read_recipe(self) -> config.Recipe:
@@ -175,9 +183,7 @@ class RunFolder:
 
     def update_record(self, **changes: Any) -> None:
         """Change some keys of run.json and keep the others."""
-        record = {**self.read_record(), **changes}
-        record[_DIGEST] = _sha256(_canonical(record))
-        text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        text = to_json(with_checksum({**self.read_record(), **changes}))
         try:
             write_text(self.record, text)
         except WriteError as error:
@@ -187,22 +193,11 @@ class RunFolder:
 
     def read_record(self) -> dict[str, Any]:
         """The content of run.json, as far as it can be read; empty if it is missing or damaged."""
-        record = read_json(self.record) or {}
-        record.pop(_DIGEST, None)
-        return record
+        return read_json(self.record, verify=False) or {}
 
     def record_damaged(self) -> bool:
         """Whether run.json cannot be read, or is not as it was written."""
-        if not self.record.exists():
-            return False
-        record = read_json(self.record)
-        if record is None:
-            return True
-        return _DIGEST in record and record[_DIGEST] != _sha256(_canonical(record))
-
-
-def _canonical(record: Mapping[str, Any]) -> str:
-    return json.dumps({key: value for key, value in record.items() if key != _DIGEST}, sort_keys=True)
+        return self.record.exists() and read_json(self.record) is None
 
 
 def _sha256(text: str) -> str:

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from relatum.data.fingerprint import DIGEST_LENGTH, image_digests
 from relatum.data.imageset import ImageSet
 from relatum.runs.folder import RunFolder
-from relatum.system.files import read_json, write_json
+from relatum.system.files import read_json, with_checksum, write_json
 
 
 def write_held_out(folder: RunFolder, images: ImageSet) -> None:
     """Write the digests of held-out images, in order, as one string of 16 hexadecimal digits each."""
-    write_json(folder.held_out, {"images": len(images), "digests": "".join(image_digests(images.images))})
+    document = {"images": len(images), "digests": "".join(image_digests(images.images))}
+    write_json(folder.held_out, with_checksum(document))
 
 
 def read_held_out(folder: RunFolder) -> list[str] | None:

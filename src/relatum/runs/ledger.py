@@ -21,7 +21,8 @@ from relatum.errors import InputError
 from relatum.runs import names
 from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import read_metrics
-from relatum.system.files import read_json, write_atomically, write_json, write_text
+from relatum.system.files import has_checksum, read_json, with_checksum, write_atomically, write_json, write_text
+from relatum.system.progress import Display
 
 CURVE_POINTS = 200
 ENDING = ".json"
@@ -53,7 +54,7 @@ def collect(run: str | Path, commands: Sequence[str] = ()) -> dict[str, Any]:
     if not folder.finished():
         raise InputError(f"{folder.path} contains no finished run; only finished runs belong in the ledger.")
     recipe = config.read_toml(folder.recipe)
-    results = [document for path in folder.results() if (document := read_json(path)) is not None]
+    results = [result for path in folder.results() if (result := _read_result(path)) is not None]
     record = folder.read_record()
     recipe_command = f"relatum pretrain {recipe.get('data', {}).get('name')} --recipe {names.RECIPE}"
     return {
@@ -68,6 +69,13 @@ def collect(run: str | Path, commands: Sequence[str] = ()) -> dict[str, Any]:
         "curve": thin([_plain(row) for row in read_metrics(folder.metrics)]),
         "evaluations": results,
     }
+
+
+def _read_result(path: Path) -> dict[str, Any] | None:
+    document = read_json(path)
+    if document is None:
+        Display().warn(f"{path} is damaged and left out of the ledger; evaluate the run again.")
+    return document
 
 
 def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,6 +137,12 @@ def read(folder: str | Path) -> list[Entry]:
     return [Entry(path, document) for path, document in documents if document is not None and _is_entry(document)]
 
 
+def damaged(folder: str | Path) -> list[Path]:
+    """The files in a folder that are entries, but not as they were written: `read` leaves them out."""
+    paths = sorted(Path(folder).rglob(f"*{ENDING}"))
+    return [path for path in paths if has_checksum(path) and read_json(path) is None]
+
+
 def _is_entry(document: Mapping[str, Any]) -> bool:
     return isinstance(document.get("recipe"), dict) and "evaluations" in document
 
@@ -136,7 +150,7 @@ def _is_entry(document: Mapping[str, Any]) -> bool:
 def write(folder: str | Path, entry: Mapping[str, Any]) -> Path:
     """Write an entry as `FOLDER/ID.json`."""
     path = Path(folder) / f"{entry['id']}{ENDING}"
-    write_json(path, entry)
+    write_json(path, with_checksum(entry))
     return path
 
 

@@ -23,7 +23,7 @@ from relatum.errors import InputError, RelatumError
 from relatum.runs import artifacts, names
 from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import rows_digest
-from relatum.system.files import file_safe
+from relatum.system.files import CHECKSUM, file_safe, is_intact
 
 # Where a result file records what the recipe calls by another name.
 _RECORDED = {"data.name": "dataset", "backbone.name": "backbone", "views.number": "views", "train.epochs": "epochs"}
@@ -132,8 +132,6 @@ def read_run(folder: Path, name: str | None = None) -> RunRecord:
     run = RunRecord(RunFolder(folder), name or folder.name)
     if run.folder.record.exists():
         run.info = _read_json(run, run.folder.record) or {}
-        if run.info and run.folder.record_damaged():
-            run.notes.append(f"{names.RECORD} was changed after it was written: its checksum is wrong.")
     else:
         run.notes.append(f"{names.RECORD} is missing: status, duration and machine are unknown.")
     _read_recipe(run)
@@ -161,6 +159,9 @@ def _read_json(run: RunRecord, path: Path) -> dict[str, Any] | None:
     if not isinstance(document, dict):
         run.notes.append(f"{name} is not a JSON object and is ignored.")
         return None
+    if not is_intact(document):
+        run.notes.append(f"{name} was changed after it was written: its checksum is wrong.")
+    document.pop(CHECKSUM, None)
     return document
 
 

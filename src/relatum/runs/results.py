@@ -18,7 +18,7 @@ from relatum.config.settings import table
 from relatum.errors import InputError
 from relatum.runs import names, provenance
 from relatum.runs.folder import RunFolder
-from relatum.system.files import file_safe, write_json
+from relatum.system.files import file_safe, is_intact, with_checksum, write_json
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Result:
     def save(self, run: str | Path) -> Path:
         """Write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json, whole or not at all."""
         path = RunFolder(run).result(self.stem)
-        write_json(path, self.document())
+        write_json(path, with_checksum(self.document()))
         self.path = path
         return path
 
@@ -85,11 +85,13 @@ class Result:
         """Read a result file; keys of later versions are ignored."""
         try:
             document = json.loads(Path(path).read_text("utf-8"))
+            if not is_intact(document):
+                raise ValueError("its content was changed after it was written: evaluate again")
             known = {f.name for f in dataclasses.fields(cls) if f.init}
             return cls(**{key: value for key, value in document.items() if key in known})
         except FileNotFoundError:
             raise InputError(f"no result at {path}.") from None
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
             raise InputError(f"{path} is not a readable result file: {error}") from None
 
 

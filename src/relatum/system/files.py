@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +19,7 @@ from relatum.system.locks import is_locked, try_lock
 
 _ENDING = ".part"  # of temporary files
 STALE_SECONDS = 24 * 3600  # an unlocked temporary file or folder that is older belongs to a killed process
+CHECKSUM = "digest"  # the key of a JSON object's checksum
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room: full disk, quota, file size limit
 
 
@@ -132,7 +134,29 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, document: Any) -> None:
     """Write a JSON document atomically; numbers that JSON does not know are refused."""
-    write_text(path, json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    write_text(path, to_json(document))
+
+
+def to_json(document: Any) -> str:
+    """A JSON document as the text of a file."""
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def with_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A JSON object with a SHA-256 of its other keys, which `read_json` checks."""
+    content = {key: value for key, value in document.items() if key != CHECKSUM}
+    return {**content, CHECKSUM: _checksum(content)}
+
+
+def is_intact(document: Mapping[str, Any]) -> bool:
+    """Whether a JSON object is as it was written; True for one without a checksum."""
+    content = {key: value for key, value in document.items() if key != CHECKSUM}
+    return CHECKSUM not in document or document[CHECKSUM] == _checksum(content)
+
+
+def _checksum(content: Mapping[str, Any]) -> str:
+    text = json.dumps(json.loads(json.dumps(content)), sort_keys=True)  # as it is read back: keys are texts
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def overwrite_in_place(path: Path, text: str) -> bool:
@@ -147,12 +171,27 @@ def overwrite_in_place(path: Path, text: str) -> bool:
     return True
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object, or None if the file is missing, damaged or holds something else."""
+def read_json(path: Path, *, verify: bool = True) -> dict[str, Any] | None:
+    """A JSON object without its checksum, or None if the file is missing, damaged or contains something else.
+
+    Args:
+        path: the file.
+        verify: whether an object whose checksum does not match counts as damaged.
+    """
     with contextlib.suppress(OSError, ValueError, RecursionError):
         document = json.loads(path.read_text("utf-8"))
-        return document if isinstance(document, dict) else None
+        if isinstance(document, dict) and (is_intact(document) or not verify):
+            document.pop(CHECKSUM, None)
+            return document
     return None
+
+
+def has_checksum(path: Path) -> bool:
+    """Whether a file is a JSON object with a checksum, right or wrong."""
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        document = json.loads(path.read_text("utf-8"))
+        return isinstance(document, dict) and CHECKSUM in document
+    return False
 
 
 def file_safe(name: str) -> str:
