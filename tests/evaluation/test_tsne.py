@@ -113,6 +113,27 @@ def test_unlabelled_folder(run: Path) -> None:
     assert (artifacts.load(run / "artifacts" / "tsne-bare-train.npz")["labels"] == -1).all()
 
 
+def test_a_folder_without_labels_is_coloured_by_folder_and_date(
+    make_run: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RELATUM_CACHE", str(tmp_path / "cache"))
+    place = tmp_path / "photos"
+    for i in range(12):
+        exif = Image.Exif()
+        exif[0x0132] = f"20{10 + i % 3}:05:03 12:00:00"
+        file = place / ("sea/north" if i < 5 else "hills") / f"{i:02d}.png"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        colours = np.random.default_rng(i).integers(0, 256, (16, 16, 3)).astype(np.uint8)
+        Image.fromarray(colours).save(file, exif=exif)
+    run = make_run()
+    result = evaluate("tsne", run, data=str(place), settings=FEW)
+    kept = artifacts.load(run / "artifacts" / "tsne-photos-train.npz")
+    assert kept["folders"].tolist() == ["hills"] * 7 + ["sea"] * 5
+    assert set(kept["dates"].tolist()) == {"2010-05-03", "2011-05-03", "2012-05-03"}
+    names = {Path(picture).name for picture in result.details["pictures"]}
+    assert {"tsne-photos-train.png", "tsne-photos-train.folder.png", "tsne-photos-train.date.svg"} <= names
+
+
 def test_too_few_images(run: Path, world: World, make_images: Callable[..., ImageSet]) -> None:
     world["few", "test"] = make_images(4, name="few", split="test")
     with pytest.raises(InputError, match="at least 5"):

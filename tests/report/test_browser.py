@@ -147,6 +147,20 @@ def test_colours_switch_and_classes_can_be_isolated(browser: Browser, page: Path
     assert browser.console() == []
 
 
+def test_a_map_without_labels_is_coloured_by_folder_and_date(browser: Browser, tmp_path: Path) -> None:
+    run = RunMaker(tmp_path / "photos", dataset="photos")
+    run.full(blobs(120), None, names=[f"{'sea' if i % 3 else 'hills'}/{i:04d}.jpg" for i in range(120)])
+    browser.open(build([run.folder], tmp_path / "report.html"))
+    legend = "return [...document.querySelectorAll('[data-map=\"0\"] .legend button')].map((b) => b.textContent)"
+    assert browser.run(legend) == ["hills", "sea"]
+    assert browser.run("return new Set(maps[0].group).size") == 2
+    browser.run(
+        "const s = document.querySelector('[name=colour]'); s.value = 'date'; s.dispatchEvent(new Event('change'))"
+    )
+    assert browser.run(legend) == ["2020", "2021", "2022"]
+    assert browser.console() == []
+
+
 def test_zoom_pan_and_keyboard(browser: Browser, page: Path) -> None:
     browser.open(page)
     x, y = place(browser, 100)

@@ -171,12 +171,16 @@ def test_hostile_names_are_only_text(make_run: MakeRun, tmp_path: Path) -> None:
 
 def test_unlabelled_folder(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("photos", dataset="photos")
-    names = [f"2019/IMG_{i:04d}.jpg" for i in range(120)]
+    names = [f"{2019 + i % 2}/IMG_{i:04d}.jpg" for i in range(120)]
     run.full(blobs(120), None, names=names)
     _, page = page_of([run.folder], tmp_path / "report.html")
     assert "No accuracy: these images have no labels" in page.text
     assert "No confusion matrix: without labels" in page.text
-    assert "points are not coloured by class, and file names are shown instead" in page.text
+    assert "colours show the folder or the date of each file" in page.text
+    assert {name: group["names"] for name, group in page.data["maps"][0]["more"].items()} == {
+        "folder": ["2019", "2020"],
+        "date": ["2020", "2021", "2022"],
+    }
     assert "no labels, so classes cannot be compared" in page.text
     assert "2019/IMG_" in page.text
     assert page.data["maps"][0]["classes"] == []

@@ -210,6 +210,8 @@ class RunMaker:
             classes=classes if labels is not None else (),
             super_labels=supers,
             super_names=("animals", "vehicles") if labels is not None else (),
+            folders=None if names is None or labels is not None else [Path(name).parent.name for name in names],
+            dates=None if labels is not None else [f"202{i % 3}" for i in range(n)],
         )
         return self
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relatum.collection.clusters import find_clusters
 from relatum.collection.duplicates import Group, near_duplicates
+from relatum.collection.groups import folder_groups
 from relatum.collection.index import Index
 from relatum.collection.maps import Points, maps
 from relatum.collection.outliers import outlier_scores
@@ -51,12 +51,8 @@ class Overview:
 
     @property
     def folders(self) -> list[str]:
-        """The folder of each file; the first folder that tells files apart."""
-        parents = [Path(file).parent.parts for file in self.files]
-        depth = 1
-        while depth < 4 and len({tuple(p[:depth]) for p in parents}) == 1 and any(len(p) > depth for p in parents):
-            depth += 1
-        return ["/".join(parts[:depth]) or "." for parts in parents]
+        """The folder of each file, for the colours of the map."""
+        return folder_groups(self.files)
 
 
 def overview(index: Index, *, seed: int = 1) -> Overview:

@@ -2,6 +2,7 @@
 
 10,000 test images, 1000 iterations, Euclidean distances, random start, perplexity 30, learning rate 200. Coloured by
 class, and by super-category where the dataset has one: vehicles against animals, or CIFAR-100's twenty coarse classes.
+A folder without labels is coloured by sub-folder and by date.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relatum import rng
+from relatum.collection.file_facts import width_height_time
+from relatum.collection.groups import OTHER, date_groups, folder_groups, largest_groups
 from relatum.config.protocols import TSNESettings
 from relatum.data import sets
 from relatum.data.imageset import ImageSet
@@ -174,6 +178,7 @@ def _keep(
 ) -> list[str]:
     """Write the artifact and the pictures; their names, relative to the run."""
     side = 64 if len(images) * 64 * 64 * 3 <= _THUMB_BYTES else 32
+    groups = _file_groups(task, images)
     artifacts.save_tsne(
         task.run,
         images.name,
@@ -186,11 +191,46 @@ def _keep(
         super_labels=None if kinds is None else kinds[0],
         super_names=() if kinds is None else kinds[1],
         names=images.files,
+        folders=groups.get("folder"),
+        dates=groups.get("date"),
         tag=task.tag,
     )
     stem = RunFolder(task.run).artifact(task.stem, ending="")
-    what = f"{images.name}: {len(images):,} images"
-    pictures = save_map(stem, xy, images.labels, images.classes, what)
+    title = f"{images.name}: {len(images):,} images"
+    colourings: list[tuple[str, Indices | None, Sequence[str]]] = [("", images.labels, images.classes)]
     if kinds is not None:
-        pictures += save_map(stem.with_name(stem.name + ".super"), xy, kinds[0], kinds[1], f"{what} by super-category")
+        colourings.append(("super-category", *kinds))
+    for name, labels in groups.items():
+        texts, numbers = np.unique(labels, return_inverse=True)
+        colourings.append((name, numbers.astype(np.int64), texts.tolist()))
+    pictures = []
+    for position, (name, numbers_of, names) in enumerate(colourings):
+        place = stem.with_name(f"{stem.name}.{name.removesuffix('-category')}" if position else stem.name)
+        pictures += save_map(place, xy, numbers_of, names, f"{title} by {name}" if position else title)
     return [str(path.relative_to(task.run)) for path in pictures]
+
+
+def _file_groups(task: Task, images: ImageSet) -> dict[str, list[str]]:
+    """The folder and the date of each file of an unlabelled folder, where they tell files apart."""
+    place = Path(task.data).expanduser()
+    if images.labels is not None or images.files is None or not place.is_dir():
+        return {}
+    times = [_time(place / file) for file in images.files]
+    groups = {"folder": folder_groups(images.files), "date": date_groups(np.array(times))}
+    kept = {name: set(largest_groups(labels)) for name, labels in groups.items()}
+    return {
+        name: [label if label in kept[name] else OTHER for label in labels]
+        for name, labels in groups.items()
+        if len(kept[name]) > 1
+    }
+
+
+def _time(file: Path) -> int:
+    """When a photograph was taken, else when its file was changed; 0 for an image of a shard."""
+    taken = width_height_time(file)[2]
+    if taken is not None:
+        return taken
+    try:
+        return int(file.stat().st_mtime)
+    except OSError:
+        return 0

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum.collection.groups import date_groups, day, largest_groups
 from relatum.report.formatting import clean
 from relatum.report.rendering import render_page
 from relatum.report.thumbnails import Atlas
@@ -20,7 +19,6 @@ from relatum.version import __version__
 if TYPE_CHECKING:
     from relatum.collection.overview import Overview
 
-_GROUPS = 9  # colours; all smaller groups share a further one
 SCRIPTS = ("collection.js",)
 
 
@@ -39,13 +37,13 @@ def write_collection_page(out: Path, name: str, overview: Overview, images: NDAr
     album_of = {i: f"album {number}" for number, members in enumerate(albums, 1) for i in members}
     data = {
         "files": [clean(file) for file in overview.files],
-        "dates": [_date(time) for time in overview.times],
+        "dates": [day(time) for time in overview.times],
         "sizes": overview.sizes.tolist(),
         "maps": {method: _unit_square(xy) for method, xy in overview.maps.items()},
         "groups": {
             "album": _groups([album_of.get(i, "no album") for i in range(len(overview.files))]),
             "folder": _groups(overview.folders),
-            "date": _groups(_periods(overview.times)),
+            "date": _groups(date_groups(overview.times)),
         },
         "neighbours": overview.neighbours.tolist(),
         "albums": albums,
@@ -82,22 +80,6 @@ def _unit_square(xy: NDArray[np.float32]) -> list[list[float]]:
 
 def _groups(labels: Sequence[str]) -> dict[str, Any]:
     """The largest groups by name, and the group number of each image; small groups are merged into the last one."""
-    counts = Counter(labels)
-    names = [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-    kept = names if len(names) <= _GROUPS + 1 else names[:_GROUPS]
-    number = {name: i for i, name in enumerate(kept)}
-    titles = [clean(name) for name in kept] + (["other"] if len(kept) < len(names) else [])
-    return {"names": titles, "of": [number.get(label, len(kept)) for label in labels]}
-
-
-def _date(time: int) -> str:
-    return datetime.datetime.fromtimestamp(int(time), datetime.UTC).strftime("%Y-%m-%d")
-
-
-def _periods(times: NDArray[np.int64]) -> list[str]:
-    """The day, month or year of each image: the finest that gives few enough groups."""
-    days = [_date(time) for time in times]
-    for length in (10, 7):
-        if len({day[:length] for day in days}) <= _GROUPS + 1:
-            return [day[:length] for day in days]
-    return [day[:4] for day in days]
+    names = largest_groups(labels)
+    number = {name: i for i, name in enumerate(names)}
+    return {"names": [clean(name) for name in names], "of": [number.get(label, len(names) - 1) for label in labels]}

@@ -61,9 +61,20 @@ def _map_data(page: Page, run: RunRecord, stem: str, arrays: Arrays) -> dict[str
         "classes": classes,
         "super": _packed(supers) if super_names else None,
         "superNames": super_names,
+        "more": _more(arrays, kept, len(xy)),
         "neighbours": _packed(_neighbours(arrays.get("neighbours"), kept, len(xy))),
         "names": [clean(names[i]) for i in kept] if len(names) == len(xy) else None,
     }
+
+
+def _more(arrays: Arrays, kept: NDArray[Any], n: int) -> dict[str, dict[str, Any]]:
+    """Further groups of files, by folder and by date; one group alone colours nothing."""
+    groups = {}
+    for name, key in (("folder", "folders"), ("date", "dates")):
+        numbers, titles = _groups(arrays.get(key), None, kept, n)
+        if len(titles) > 1:
+            groups[name] = {"of": _packed(numbers), "names": titles}
+    return groups
 
 
 def _groups(

@@ -54,6 +54,8 @@ class EmbeddingMap {
     this.y = Float32Array.from({ length: this.n }, (_, i) => 1 - xy[2 * i + 1] / 65535);
     for (const name of ["tiles", "numbers", "labels", "neighbours"]) this[name] = unpack(source[name], Uint32Array);
     this.super = source.super ? unpack(source.super, Uint32Array) : null;
+    this.more = source.more;
+    for (const group of Object.values(this.more)) group.numbers = unpack(group.of, Uint32Array);
     this.degree = this.neighbours.length / this.n;
     this.find = (selector) => root.querySelector(selector);
     this.dots = this.find(".dots");
@@ -293,8 +295,9 @@ class EmbeddingMap {
   // -- colours and groups
 
   colourBy(what) {
-    const names = what === "class" ? this.source.classes : what === "super" ? this.source.superNames : [];
-    const numbers = what === "class" ? this.labels : what === "super" ? this.super : null;
+    const more = this.more[what];
+    const names = more ? more.names : what === "class" ? this.source.classes : what === "super" ? this.source.superNames : [];
+    const numbers = more ? more.numbers : what === "class" ? this.labels : what === "super" ? this.super : null;
     const grey = getComputedStyle(document.documentElement).getPropertyValue(names.length ? "--c8" : "--c0").trim();
     this.colours = [...palette(names.length), grey];
     this.group = Uint32Array.from({ length: this.n }, (_, i) => Math.min(numbers ? numbers[i] : NONE, names.length));

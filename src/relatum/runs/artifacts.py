@@ -176,6 +176,8 @@ def save_tsne(
     super_labels: ArrayLike | None = None,
     super_names: Sequence[str] = (),
     names: Sequence[str] | None = None,
+    folders: Sequence[str] | None = None,
+    dates: Sequence[str] | None = None,
     tag: str = "",
 ) -> Path:
     """Keep a map of the representations.
@@ -192,6 +194,8 @@ def save_tsne(
         super_labels: (N,) numbers of super-categories (vehicles, animals), or None.
         super_names: their names.
         names: (N,) file names, or None.
+        folders: (N,) the folder of each file, or None.
+        dates: (N,) the date of each photograph, or None.
         tag: as in the result file's name.
     """
     where = np.asarray(xy, np.float32)
@@ -206,6 +210,8 @@ def save_tsne(
         super=np.zeros(0, np.int64) if super_labels is None else np.asarray(super_labels, np.int64),
         super_names=_texts(super_names),
         names=_texts(names),
+        folders=_texts(folders),
+        dates=_texts(dates),
     )
 
 
