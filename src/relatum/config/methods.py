@@ -6,21 +6,24 @@ the options class: recipes read them, and so does the constructor of the method'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from relatum.config.modern_options import (
-    BarlowOptions,
-    BYOLOptions,
-    DINOOptions,
-    EMPOptions,
-    MoCoOptions,
-    SimSiamOptions,
-    SwAVOptions,
-    VICRegOptions,
-)
+from relatum.config.method import Method
+from relatum.config.modern_methods import MODERN_METHODS
 from relatum.config.settings import setting
+
+__all__ = [
+    "METHODS",
+    "PRESETS",
+    "DeepClusterOptions",
+    "DeepInfoMaxOptions",
+    "Method",
+    "RandomOptions",
+    "RelationalOptions",
+    "RotationOptions",
+    "SimCLROptions",
+    "SupervisedOptions",
+]
 
 # The paper's settings, or those of the authors' code. For methods that came after the paper: the paper's comparison
 # (its head, views, optimiser and epochs), or the settings of the method's own paper, scaled to small images.
@@ -104,52 +107,6 @@ class RandomOptions:
     """Random weights have no options."""
 
 
-@dataclass(frozen=True)
-class Method:
-    """A row of the table of methods.
-
-    Attributes:
-        target: the objective's class, `module:attribute`.
-        title: the method's name as the paper writes it.
-        summary: one line of description.
-        options: the dataclass of its options, the recipe's `objective` table.
-        defaults: recipe keys that the method sets, with dots.
-        official: recipe keys that `preset = "official"` sets on top.
-        uses_labels: whether the loss needs labels. Where it is False, batches carry none.
-        semi_supervised: whether `--labels` may show it a fraction of the labels.
-        label_option: for a semi-supervised method, the boolean option that passes the visible labels to the loss.
-        trains: False for random weights.
-    """
-
-    target: str
-    title: str
-    summary: str
-    options: type
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    official: Mapping[str, Any] = field(default_factory=dict)
-    uses_labels: bool = False
-    semi_supervised: bool = False
-    label_option: str = ""
-    trains: bool = True
-
-    def loss_uses_labels(self, options: Any) -> bool:
-        """Whether batches carry labels when the method runs with these options."""
-        return self.uses_labels or bool(self.label_option and getattr(options, self.label_option))
-
-
-_TWO_VIEWS = {"views.policy": "relational", "views.number": 2}
-# CIFAR-10 in the appendix of the SimSiam paper; also used for methods whose own paper has no small images.
-_SMALL_IMAGES = {
-    "train.epochs": 800,
-    "train.batch_size": 512,
-    "train.optimizer": "sgd",
-    "train.lr": 0.06,  # 0.03 x 512 / 256
-    "train.weight_decay": 5e-4,
-    "train.schedule": "cosine",
-}
-_WIDE_HEAD = {"objective.hidden": 2048, "objective.projection": 2048, "objective.layers": 3}  # 8192 on ImageNet
-_MULTI_CROP = {"views.small_number": 6}
-
 METHODS: dict[str, Method] = {
     "relational": Method(
         target="relatum.objectives.relational:RelationalReasoning",
@@ -213,101 +170,5 @@ METHODS: dict[str, Method] = {
         defaults={"views.policy": "none", "views.number": 1, "train.epochs": 0},
         trains=False,
     ),
-    "byol": Method(
-        target="relatum.objectives.byol:BYOL",
-        title="BYOL",
-        summary="BYOL: predict what a slowly moving copy of the network says about another view",
-        options=BYOLOptions,
-        defaults=_TWO_VIEWS,
-        official={
-            **_SMALL_IMAGES,
-            "objective.momentum": 0.996,
-            "objective.hidden": 4096,
-            "objective.projection": 256,
-        },
-    ),
-    "simsiam": Method(
-        target="relatum.objectives.simsiam:SimSiam",
-        title="SimSiam",
-        summary="SimSiam: predict the projection of another view, with a stopped gradient",
-        options=SimSiamOptions,
-        defaults=_TWO_VIEWS,
-        official={
-            **_SMALL_IMAGES,
-            "objective.hidden": 2048,
-            "objective.projection": 2048,
-            "objective.predictor": 512,
-        },
-    ),
-    "barlow": Method(
-        target="relatum.objectives.barlow:BarlowTwins",
-        title="Barlow Twins",
-        summary="Barlow Twins: views agree in each coordinate, and coordinates do not repeat one another",
-        options=BarlowOptions,
-        defaults=_TWO_VIEWS,
-        official={**_SMALL_IMAGES, **_WIDE_HEAD, "objective.redundancy": 0.0051},
-    ),
-    "vicreg": Method(
-        target="relatum.objectives.vicreg:VICReg",
-        title="VICReg",
-        summary="VICReg: invariance between views, variance of and no covariance between coordinates",
-        options=VICRegOptions,
-        defaults=_TWO_VIEWS,
-        official={**_SMALL_IMAGES, **_WIDE_HEAD},
-    ),
-    "moco": Method(
-        target="relatum.objectives.moco:MoCo",
-        title="MoCo",
-        summary="MoCo: contrastive learning against a queue of keys from a momentum encoder",
-        options=MoCoOptions,
-        defaults=_TWO_VIEWS,
-        official={**_SMALL_IMAGES, "train.epochs": 200, "objective.hidden": 512, "objective.projection": 128},
-    ),
-    "dino": Method(
-        target="relatum.objectives.dino:DINO",
-        title="DINO",
-        summary="DINO: match the centred and sharpened output of a momentum teacher",
-        options=DINOOptions,
-        defaults=_TWO_VIEWS,
-        official={
-            **_SMALL_IMAGES,
-            **_MULTI_CROP,
-            "objective.prototypes": 4096,
-            "objective.momentum": 0.996,
-            "objective.freeze_epochs": 1,
-            "objective.hidden": 2048,
-            "objective.projection": 256,
-            "objective.layers": 3,
-        },
-    ),
-    "swav": Method(
-        target="relatum.objectives.swav:SwAV",
-        title="SwAV",
-        summary="SwAV: predict the cluster of another view; clusters are balanced by Sinkhorn",
-        options=SwAVOptions,
-        defaults=_TWO_VIEWS,
-        official={
-            **_SMALL_IMAGES,
-            **_MULTI_CROP,
-            "objective.prototypes": 3000,
-            "objective.freeze_epochs": 1,
-            "objective.hidden": 2048,
-            "objective.projection": 128,
-        },
-    ),
-    "emp": Method(
-        target="relatum.objectives.emp:EMPSSL",
-        title="EMP-SSL",
-        summary="EMP-SSL: many patches per image agree with their mean; the coding rate of each stays high",
-        options=EMPOptions,
-        defaults={"views.policy": "relational", "views.number": 20},
-        official={
-            "views.policy": "patch",
-            "train.batch_size": 100,
-            "train.epochs": 30,
-            "train.schedule": "cosine",
-            "objective.hidden": 4096,
-            "objective.projection": 1024,
-        },
-    ),
+    **MODERN_METHODS,
 }

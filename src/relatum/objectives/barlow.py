@@ -10,7 +10,7 @@ from itertools import combinations
 import torch
 from torch import Tensor, nn
 
-from relatum.config.modern_options import BarlowOptions
+from relatum.config.modern_methods import BarlowOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
 from relatum.objectives.batch import ViewsLike

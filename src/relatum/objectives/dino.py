@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum.config.modern_options import DINOOptions
+from relatum.config.modern_methods import DINOOptions
 from relatum.config.settings import check
 from relatum.objectives.agreement import mean_cross_entropy
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum.config.modern_options import EMPOptions
+from relatum.config.modern_methods import EMPOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
 from relatum.objectives.batch import ViewsLike
@@ -28,6 +28,7 @@ class EMPSSL(Objective):
         epsilon: ε².
         hidden: hidden units of the projection head.
         projection: P.
+        layers: linear layers of the projection head.
     """
 
     min_views = 2
@@ -42,11 +43,14 @@ class EMPSSL(Objective):
         epsilon: float = EMPOptions.epsilon,
         hidden: int = EMPOptions.hidden,
         projection: int = EMPOptions.projection,
+        layers: int = EMPOptions.layers,
     ) -> None:
         super().__init__(backbone, num_features)
-        options = check(EMPOptions(similarity=similarity, epsilon=epsilon, hidden=hidden, projection=projection))
+        options = check(
+            EMPOptions(similarity=similarity, epsilon=epsilon, hidden=hidden, projection=projection, layers=layers)
+        )
         self.similarity, self.epsilon = options.similarity, options.epsilon
-        self.head = mlp_head(num_features, options.hidden, options.projection)
+        self.head = mlp_head(num_features, options.hidden, options.projection, options.layers)
 
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and its two terms."""

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum.config.modern_options import MoCoOptions
+from relatum.config.modern_methods import MoCoOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
 from relatum.objectives.batch import ViewsLike
@@ -22,8 +22,8 @@ from relatum.objectives.momentum import follow, frozen_copy
 class MoCo(Objective):
     """−log softmax of q_a·k_b / t against q_a·n / t for all n in the queue, averaged over ordered pairs a ≠ b of views.
 
-    With K = 2 this is the symmetric loss of the authors' CIFAR-10 settings. The keys of all views enter the queue
-    after the loss, the oldest ones leave it.
+    With K = 2 this is the symmetric loss that the authors' CIFAR-10 demo offers as an option. The keys of all views
+    enter the queue after the loss, the oldest ones leave it.
 
     Args:
         backbone: any module that maps (N, C, H, W) to (N, d).

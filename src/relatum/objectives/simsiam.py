@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from relatum.config.modern_options import SimSiamOptions
+from relatum.config.modern_methods import SimSiamOptions
 from relatum.config.settings import check
 from relatum.objectives.agreement import mean_cosine
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single

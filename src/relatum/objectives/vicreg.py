@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from relatum.config.modern_options import VICRegOptions
+from relatum.config.modern_methods import VICRegOptions
 from relatum.config.settings import check
 from relatum.objectives.base import Metrics, Objective, by_view, mlp_head, single
 from relatum.objectives.batch import ViewsLike

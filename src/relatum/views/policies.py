@@ -78,7 +78,14 @@ POLICIES: dict[str, Policy] = {
     "rotation": replace(_PADDED_CROP, turn="view", shared=4),
     "rotation-study": replace(_RELATIONAL, turn="random"),
     "small-crop": replace(_RELATIONAL, area=(0.05, 0.4)),  # the small views of multi-crop (DINO)
-    "patch": replace(_RELATIONAL, area=(0.25, 0.25)),  # the patches of EMP-SSL
+    "patch": replace(  # the patches of EMP-SSL: squares with a quarter of the area, and weaker jitter
+        _RELATIONAL,
+        area=(0.25, 0.25),
+        ratio=(1.0, 1.0),
+        brightness=(0.6, 1.4),
+        contrast=(0.6, 1.4),
+        saturation=(0.6, 1.4),
+    ),
     "flip": Policy(flip_p=0.5),
     "none": Policy(),
     # cutout_area is the paper's for CIFAR-10; STL-10 has 0.111 (32 x 32 of 96 x 96), CIFAR-100 0.0625.
