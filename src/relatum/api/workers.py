@@ -6,6 +6,7 @@ A process that is started here runs this module and nothing else of the user's s
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import signal
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from relatum.config.methods import METHODS, Method
 from relatum.errors import InputError, Interrupted, RelatumError
 from relatum.system import launcher
 from relatum.system.launcher import Place
@@ -57,12 +59,25 @@ def _pickled(arguments: Mapping[str, Any]) -> bytes:
     try:
         if type(backbone).__module__ == "__main__":
             raise TypeError("its class is defined in the script itself")
-        return pickle.dumps(dict(arguments))
+        pickled = pickle.dumps(dict(arguments))
     except Exception as error:  # whatever a stranger's object raises
         raise InputError(
             f"devices: this backbone cannot be sent to other processes ({error}). Name it as module:function, or start"
             " the script with torchrun."
         ) from None
+    return pickle.dumps(_custom_methods()) + pickled
+
+
+def _custom_methods() -> dict[str, Method]:
+    """Rows that the script added to the table of methods; loading one imports the module of its options."""
+    rows = {name: row for name, row in METHODS.items() if not row.target.startswith("relatum.")}
+    for name, row in rows.items():
+        if row.options.__module__ == "__main__":
+            raise InputError(
+                f"devices: the method {name} is defined in the script itself, which other processes do not run. Put it"
+                " into a module and import that, or start the script with torchrun."
+            )
+    return rows
 
 
 def _start(rank: int, size: int, port: int, message: bytes) -> subprocess.Popen[bytes]:
@@ -133,7 +148,9 @@ def main() -> int:
         message = b""
         while len(message) < length and (part := pipe.read(length - len(message))):
             message += part
-    arguments = pickle.loads(message)  # from the process that started this one
+    stream = io.BytesIO(message)  # from the process that started this one
+    METHODS.update(pickle.load(stream))
+    arguments = pickle.load(stream)
     _end_with_parent()
     try:
         pretrain(**arguments)

@@ -92,7 +92,10 @@ class Objective(nn.Module):
         self.next_step = 0
 
     def encoders(self) -> list[nn.Module]:
-        """The modules that views pass through: the backbone, and whatever copies of it a method keeps."""
+        """The modules that views pass through: the backbone, and the copies of it that a method keeps.
+
+        All of them are compiled, and get the batch statistics of the whole mini-batch on several devices.
+        """
         return [self.backbone]
 
     def connect(self, world: World) -> None:
@@ -126,9 +129,8 @@ class Objective(nn.Module):
         """
         return ()
 
-    @torch.no_grad()
     def after_step(self, step: int, total_steps: int) -> None:
-        """Called after the optimiser's update of a step: momentum encoders follow the trained weights here.
+        """Called after the optimiser's update of a step, without gradients: momentum encoders follow here.
 
         Args:
             step: number of the step, from 0; with `total_steps`, all that a schedule may depend on.

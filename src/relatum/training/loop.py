@@ -200,7 +200,8 @@ class Trainer:
             self.fabric.clip_gradients(self.module, self.optimizer, max_norm=train.clip_norm)
         with self._small:
             self.optimizer.step()
-            self.objective.after_step(self.step, self.total)
+            with torch.no_grad():
+                self.objective.after_step(self.step, self.total)
         self.optimizer.zero_grad(set_to_none=True)
         return loss.detach(), values
 
