@@ -13,12 +13,14 @@ FROM python:${PYTHON}-slim
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG EXTRAS=
 COPY --from=build /wheels /wheels
+COPY constraints.txt /wheels/
 # torch first, from its own index: the default index gives the CUDA build, which takes gigabytes.
-RUN pip install --no-cache-dir torch --index-url "${TORCH_INDEX}" \
-    && pip install --no-cache-dir "$(ls /wheels/relatum-*.whl)${EXTRAS:+[${EXTRAS}]}" \
+RUN pip install --no-cache-dir --constraint /wheels/constraints.txt --index-url "${TORCH_INDEX}" torch \
+    && pip install --no-cache-dir --constraint /wheels/constraints.txt \
+        "$(ls /wheels/relatum-*.whl)${EXTRAS:+[${EXTRAS}]}" \
     && rm -rf /wheels \
-    && useradd --create-home relatum
-USER relatum
+    && useradd --create-home --uid 1000 relatum
+USER 1000
 ENV RELATUM_DATA=/data/datasets \
     NUMBA_CACHE_DIR=/home/relatum/.cache/numba
 WORKDIR /data

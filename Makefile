@@ -43,9 +43,15 @@ test-slow: $(STAMP) browser
 bench: $(STAMP)
 	$(BIN)/python benchmarks/run.py
 
-docs: $(STAMP)
+# Writes the generated pages, and builds the site into site/; a broken link is an error.
+docs: $(STAMP) $(VENV)/.docs
 	$(BIN)/python docs/errors.py
 	$(BIN)/python docs/build.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+$(VENV)/.docs: $(STAMP)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[docs]"
+	@touch $@
 
 results: $(STAMP)
 	$(BIN)/python results/build.py
@@ -56,4 +62,4 @@ audit: $(STAMP)
 	$(BIN)/python tools/audit.py
 
 clean:
-	rm -rf $(VENV) demo build dist
+	rm -rf $(VENV) demo build dist site

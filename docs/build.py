@@ -1,7 +1,12 @@
-"""`make docs`: writes docs/reference.md (all commands, recipe keys and protocol settings) and checks all links."""
+"""`make docs`: writes docs/reference.md and docs/api.md from the source, and checks all links.
+
+reference.md has all commands, recipe keys and protocol settings. api.md lists the public names; MkDocs fills in their
+signatures and docstrings.
+"""
 
 from __future__ import annotations
 
+import importlib
 import re
 import subprocess
 import sys
@@ -9,6 +14,7 @@ from dataclasses import Field, fields
 from pathlib import Path
 from typing import Any
 
+import relatum
 from relatum import config
 from relatum.config.methods import METHODS
 from relatum.config.protocols import PROTOCOLS
@@ -18,6 +24,21 @@ COMMANDS = (
     *("demo", "list", "data get", "data info", "data shard", "pretrain", "evaluate", "embed", "search"),
     *("report", "duplicates", "outliers", "cluster", "select", "explore", "reproduce", "bench", "export", "import"),
 )
+API = {  # public names by group
+    "Training": ("relatum.pretrain", "relatum.Run", "relatum.load_backbone", "relatum.Embedder"),
+    "Using a backbone": ("relatum.embed", "relatum.search", "relatum.Hit", "relatum.evaluate", "relatum.Result"),
+    "Collections of images": (
+        *("relatum.explore", "relatum.duplicates", "relatum.DuplicateGroup", "relatum.outliers", "relatum.Outlier"),
+        *("relatum.cluster", "relatum.Album", "relatum.select", "relatum.Selected"),
+    ),
+    "In a loop of your own": ("relatum.RelationalReasoning", "relatum.views.Views", "relatum.data.load"),
+    "Other tools": ("relatum.export", "relatum.import_weights", "relatum.api.report", "relatum.reproduce"),
+    "Errors": ("relatum.errors.RelatumError", "relatum.errors.InputError"),
+}
+API_INTRODUCTION = """# Python API
+
+`make docs` generates this page from the source. [From Python](python.md) shows how the parts work together.
+"""
 INTRODUCTION = """# Reference
 
 `make docs` generates this page from the source. [guide.md](guide.md) explains how the parts work together.
@@ -63,6 +84,25 @@ def protocol_settings() -> str:
     return "\n".join(f"### {name}\n\n{table(row.settings)}" for name, row in PROTOCOLS.items())
 
 
+def api_page() -> str:
+    """The public names by group, as directives of mkdocstrings."""
+    grouped = {name for names in API.values() for name in names}
+    missing = {f"relatum.{name}" for name in relatum.__all__ if name != "__version__"} - grouped
+    assert not missing, f"API in docs/build.py lacks {', '.join(sorted(missing))}"
+    parts = [API_INTRODUCTION]
+    for title, names in API.items():
+        parts.append(f"## {title}\n")
+        parts += [f"::: {_definition(name)}\n" for name in names]
+    return "\n".join(parts)
+
+
+def _definition(name: str) -> str:
+    """Where a public name is defined: the module and the name."""
+    module, _, attribute = name.rpartition(".")
+    defined = getattr(importlib.import_module(module), attribute)
+    return f"{defined.__module__}.{defined.__qualname__}"
+
+
 def broken_links() -> list[str]:
     """Relative links to files that do not exist."""
     pages = [*HERE.glob("*.md"), *HERE.parent.glob("*.md"), *HERE.parent.glob("results/*.md")]
@@ -83,8 +123,9 @@ def main() -> None:
         f"## Protocol settings\n\nSet them with `relatum evaluate … --set key=value`.\n\n{protocol_settings()}",
     )
     (HERE / "reference.md").write_text("\n".join(sections), "utf-8")
+    (HERE / "api.md").write_text(api_page(), "utf-8")
     broken = broken_links()
-    print("\n".join(broken) or f"{HERE / 'reference.md'} written; all links lead to existing files")
+    print("\n".join(broken) or "docs/reference.md and docs/api.md written; all links lead to existing files")
     sys.exit(bool(broken))
 
 

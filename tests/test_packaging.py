@@ -20,6 +20,7 @@ DISTRIBUTIONS = {
     "umap": "umap-learn",
 }  # where the names differ
 NOT_IMPORTED = {"onnx", "onnxruntime"}  # torch.onnx imports the one; tests run exported networks with the other
+DEVELOPMENT = {"dev", "docs"}  # extras for work on relatum itself
 
 
 def normalised(name: str) -> str:
@@ -44,7 +45,7 @@ def imported() -> set[str]:
 
 
 def test_every_imported_package_is_declared_and_no_other() -> None:
-    extras = {name: names(rows) for name, rows in PROJECT["optional-dependencies"].items() if name != "dev"}
+    extras = {name: names(rows) for name, rows in PROJECT["optional-dependencies"].items() if name not in DEVELOPMENT}
     declared = names(PROJECT["dependencies"]).union(*extras.values())
     used = imported()
     assert used <= declared
@@ -57,7 +58,7 @@ def test_messages_and_documents_name_what_can_be_installed() -> None:
     assert not [path for path in texts if "relatum[" in path.read_text("utf-8")]
     readme = (ROOT / "README.md").read_text("utf-8")
     listed = set(re.findall(r"`([\w-]+)`", readme[readme.index("optional extras:") :].split(")")[0]))
-    assert listed == set(PROJECT["optional-dependencies"]) - {"dev"}
+    assert listed == set(PROJECT["optional-dependencies"]) - DEVELOPMENT
 
 
 def test_python_versions_agree() -> None:
@@ -77,7 +78,7 @@ def test_constraints_allow_what_is_declared() -> None:
     pinned = [normalised(line.split("==")[0]) for line in lines]
     extras = PROJECT["optional-dependencies"]
     assert len(pinned) == len(set(pinned))
-    assert names([*PROJECT["dependencies"], *extras["dev"], *extras["faiss"]]) <= set(pinned)
+    assert names([*PROJECT["dependencies"], *extras["dev"], *extras["docs"], *extras["faiss"]]) <= set(pinned)
 
 
 def test_every_data_file_of_the_source_is_installed() -> None:

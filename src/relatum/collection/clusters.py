@@ -13,7 +13,8 @@ from relatum.errors import InputError
 
 METHODS = ("kmeans", "hdbscan")
 _NUMBERS = (3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # numbers of clusters that are compared
-_IMAGES = 8  # each cluster should have at least this many on average
+_IMAGES = 8  # each cluster should have at least this many on average,
+_ALBUM = 150  # and at most this many, since the silhouette alone prefers a few large clusters
 _SAMPLE = 2000  # images that the comparison looks at
 _COMPONENTS = 32  # principal components: beyond these, distances are mostly noise
 
@@ -33,7 +34,8 @@ def find_clusters(
 
     Args:
         features: (N, d) representations.
-        number: number of clusters; by default the one with the best mean silhouette among a few.
+        number: number of clusters; by default the one with the best mean silhouette among a few, of 8 to 150 images on
+            average.
         method: `kmeans`, or `hdbscan`, which finds dense groups and leaves other images out.
         seed: random seed of k-means.
     """
@@ -79,6 +81,7 @@ def _best_number(points: NDArray[np.float32], seed: int) -> int:
     numbers = [n for n in _NUMBERS if n * _IMAGES <= len(points)]
     if not numbers:
         return 1
+    numbers = [n for n in numbers if n * _ALBUM >= len(points)] or numbers[-1:]
     sample = points[np.sort(rng.permutation(len(points), rng.QUERY, seed, -3)[:_SAMPLE])]
     scores = {}
     for number in numbers:

@@ -1,0 +1,56 @@
+"""A hook of MkDocs: pages outside docs/ (README.md is the start page), and links between files of the repository.
+
+The files are written for readers of the repository, whose links lead from file to file. Here each link to a file that
+is a page becomes a link to that page, and a link to any other file (an example, a ledger entry) becomes its text.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+PAGES = {  # repository file -> page
+    "README.md": "index.md",
+    "results/README.md": "results.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security.md",
+    "CHANGELOG.md": "changelog.md",
+}
+_LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that lie outside docs/."""
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Rewrite the links of a page, outside of code blocks."""
+    name = page.file.src_uri
+    source = next((file for file, target in PAGES.items() if target == name), f"docs/{name}")
+    parts = re.split(r"(?ms)(^```.*?^```$|`[^`\n]+`)", markdown)
+    return "".join(part if part.startswith("`") else rewrite(part, source) for part in parts)
+
+
+def rewrite(text: str, source: str) -> str:
+    """The text of a repository file with its links as the site needs them."""
+    return _LINK.sub(lambda match: _link(match, source), text)
+
+
+def _link(match: re.Match[str], source: str) -> str:
+    image, title, target = match.groups()
+    path, mark, anchor = target.partition("#")
+    if "://" in target or not path:
+        return match[0]
+    found = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    page = PAGES.get(found) or (found.removeprefix("docs/") if found.startswith("docs/") else None)
+    if page is None or page.endswith((".py", ".json")):
+        return title
+    return f"{image}[{title}]({page}{mark}{anchor})"
