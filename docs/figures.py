@@ -69,7 +69,7 @@ def main() -> None:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     scores_figure(before, scores(objective, network, few))
     loss_figure(losses)
 

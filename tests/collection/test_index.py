@@ -149,3 +149,15 @@ def test_an_image_in_memory_is_described_like_a_file(tmp_path: Path) -> None:
     assert digest(path) == digest(buffer)
     assert width_height_time(buffer) == width_height_time(path) == (5, 7, None)
     assert width_height_time(tmp_path / "none") == (0, 0, None)
+
+
+def test_a_run_with_a_custom_backbone_needs_its_architecture(run: Path, photos: Path, tmp_path: Path) -> None:
+    from torch import nn
+
+    network = nn.Sequential(nn.Conv2d(3, 8, 3, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    trained = relatum.pretrain(
+        photos, backbone=network, out=tmp_path / "custom", views=2, epochs=1, batch_size=8, quiet=True
+    )
+    assert len(relatum.outliers(trained, photos, top=3, progress=False)) == 3
+    again = relatum.select(tmp_path / "custom", photos, number=2, backbone=network, progress=False)
+    assert len(again) == 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from relatum.api.runs import StrPath, optional_path
+from relatum.api.runs import StrPath, architecture_of, optional_path
 from relatum.collection.results import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
 from relatum.errors import require_positive
 
@@ -27,6 +27,7 @@ def duplicates(
     *,
     out: StrPath | None = None,
     threshold: float | None = None,
+    backbone: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: StrPath | None = None,
@@ -39,13 +40,14 @@ def duplicates(
         data: folder of images or dataset name.
         out: file to write as well: `.csv`, `.json` or `.txt`.
         threshold: largest difference between thumbnails of copies; 0.36 by default, smaller is stricter.
+        backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: data root folder.
         progress: show a progress bar.
     """
     target = check_target(optional_path(out))
-    index = _index(run, data, split, device, root, progress)
+    index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.duplicates import THRESHOLD, near_duplicates
 
     groups = near_duplicates(
@@ -66,6 +68,7 @@ def outliers(
     *,
     out: StrPath | None = None,
     top: int = 20,
+    backbone: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: StrPath | None = None,
@@ -78,6 +81,7 @@ def outliers(
         data: folder of images or dataset name.
         out: file to write as well: `.csv`, `.json` or `.txt`.
         top: number of images to return.
+        backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: data root folder.
@@ -85,7 +89,7 @@ def outliers(
     """
     require_positive("top", top)
     target = check_target(optional_path(out))
-    index = _index(run, data, split, device, root, progress)
+    index = _index(run, data, backbone, split, device, root, progress)
     import numpy as np
 
     from relatum.collection.outliers import outlier_scores
@@ -104,6 +108,7 @@ def cluster(
     number: int | None = None,
     method: str = "kmeans",
     seed: int = 1,
+    backbone: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: StrPath | None = None,
@@ -118,13 +123,14 @@ def cluster(
         number: number of clusters; by default chosen by the silhouette score.
         method: `kmeans`, or `hdbscan`, which leaves out images that belong to no dense group.
         seed: random seed.
+        backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: data root folder.
         progress: show a progress bar.
     """
     target = check_target(optional_path(out))
-    index = _index(run, data, split, device, root, progress)
+    index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.clusters import find_clusters
 
     names = [str(file) for file in index.files]
@@ -139,6 +145,7 @@ def select(
     *,
     number: int,
     out: StrPath | None = None,
+    backbone: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: StrPath | None = None,
@@ -151,6 +158,7 @@ def select(
         data: folder of images or dataset name.
         number: size of the subset; all images if there are fewer.
         out: file to write as well: `.csv`, `.json` or `.txt`.
+        backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: data root folder.
@@ -158,7 +166,7 @@ def select(
     """
     require_positive("number", number)
     target = check_target(optional_path(out))
-    index = _index(run, data, split, device, root, progress)
+    index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.selection import diverse_subset
 
     selected, radius = diverse_subset(index.features, number)
@@ -176,8 +184,15 @@ def _saved(rows: list[R], target: Path | None) -> list[R]:
 
 
 def _index(
-    run: StrPath | nn.Module, data: StrPath, split: str, device: str, root: StrPath | None, progress: bool
+    run: StrPath | nn.Module,
+    data: StrPath,
+    backbone: str | nn.Module | None,
+    split: str,
+    device: str,
+    root: StrPath | None,
+    progress: bool,
 ) -> Index:
     from relatum.collection.index import build_index
 
-    return build_index(run, data, split=split, device=device, root=root, progress=progress)
+    architecture = architecture_of(run, backbone)
+    return build_index(run, data, architecture=architecture, split=split, device=device, root=root, progress=progress)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Data, Device, Json, Root, Run, print_json
+from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, print_json
 
 if TYPE_CHECKING:
     from relatum.collection.results import Row
@@ -28,6 +28,7 @@ def duplicates(
     threshold: Annotated[
         float | None, Option(help="largest difference between thumbnails of copies (default: 0.36)", min=0)
     ] = None,
+    backbone: Backbone = None,
     split: Split = "train",
     device: Device = "auto",
     json: Json = False,
@@ -36,7 +37,9 @@ def duplicates(
     """Find near-duplicates: exact copies, and copies that were re-encoded or resized."""
     from relatum import api
 
-    groups = api.duplicates(run, data, out=out, threshold=threshold, split=split, device=device, root=root)
+    groups = api.duplicates(
+        run, data, out=out, threshold=threshold, backbone=backbone, split=split, device=device, root=root
+    )
     if _finish(groups, out, json):
         return
     copies = sum(len(group.files) - 1 for group in groups)
@@ -52,6 +55,7 @@ def outliers(
     data: Data,
     out: Out = None,
     top: Annotated[int, Option(help="number of images to return", min=1)] = 20,
+    backbone: Backbone = None,
     split: Split = "train",
     device: Device = "auto",
     json: Json = False,
@@ -60,7 +64,7 @@ def outliers(
     """Find the images that differ most from all others."""
     from relatum import api
 
-    rows = api.outliers(run, data, out=out, top=top, split=split, device=device, root=root)
+    rows = api.outliers(run, data, out=out, top=top, backbone=backbone, split=split, device=device, root=root)
     if _finish(rows, out, json):
         return
     for row in rows:
@@ -74,6 +78,7 @@ def cluster(
     number: Annotated[int | None, Option(help="number of clusters (default: chosen by the silhouette score)")] = None,
     method: Annotated[str, Option(help="kmeans, or hdbscan (leaves out images outside dense groups)")] = "kmeans",
     seed: Annotated[int, Option(help="random seed")] = 1,
+    backbone: Backbone = None,
     split: Split = "train",
     device: Device = "auto",
     json: Json = False,
@@ -83,7 +88,16 @@ def cluster(
     from relatum import api
 
     albums = api.cluster(
-        run, data, out=out, number=number, method=method, seed=seed, split=split, device=device, root=root
+        run,
+        data,
+        out=out,
+        number=number,
+        method=method,
+        seed=seed,
+        backbone=backbone,
+        split=split,
+        device=device,
+        root=root,
     )
     if _finish(albums, out, json):
         return
@@ -98,6 +112,7 @@ def select(
     data: Data,
     number: Annotated[int, Option(help="number of images to select", min=1)],
     out: Out = None,
+    backbone: Backbone = None,
     split: Split = "train",
     device: Device = "auto",
     json: Json = False,
@@ -106,7 +121,7 @@ def select(
     """Select a diverse subset that covers the images, for example for labelling."""
     from relatum import api
 
-    rows = api.select(run, data, number=number, out=out, split=split, device=device, root=root)
+    rows = api.select(run, data, number=number, out=out, backbone=backbone, split=split, device=device, root=root)
     if not _finish(rows, out, json):
         for row in rows:
             print(row.file)

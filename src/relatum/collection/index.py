@@ -88,6 +88,7 @@ def build_index(
     data: Source,
     *,
     module: nn.Module | None = None,
+    architecture: str | nn.Module | None = None,
     split: str = "train",
     device: str = "auto",
     root: Source | None = None,
@@ -99,6 +100,7 @@ def build_index(
         run: run folder, weights file or module.
         data: folder of images or dataset name.
         module: the backbone of the run, if it is loaded already.
+        architecture: of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset; of a folder, all images are read.
         device: device for a backbone that is loaded here.
         root: data root folder.
@@ -108,7 +110,7 @@ def build_index(
     if isinstance(run, nn.Module):
         module = run
     else:
-        module = load_backbone(Path(run)).to(find_device(device)) if module is None else module
+        module = module or load_backbone(Path(run), backbone=architecture).to(find_device(device))
         place = index_file(Path(run), data, split) if Path(run).is_dir() else None
     known = None if place is None else read_index(place)
     if str(data) in registry.DATASETS:
