@@ -7,6 +7,7 @@ is treated as if it were in a folder of that number.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tarfile
 import threading
@@ -19,6 +20,7 @@ from pathlib import Path
 from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
 from relatum.errors import InputError
+from relatum.system.files import FULL, write_error
 from relatum.system.outputs import only_outputs
 from relatum.system.progress import bar
 
@@ -187,22 +189,41 @@ def write(
         raise InputError(f"cannot write to {out}: {error.strerror}.") from None
     written: list[Path] = []
     part: tarfile.TarFile | None = None
-    with bar("packing", len(files)) as advance:
-        for file in files:
-            if part is None:  # renamed when the shard is complete
-                part = tarfile.open(out / f"{len(written):06d}.tar.part", "w", format=tarfile.PAX_FORMAT)  # noqa: SIM115
-            source = read(file)
-            content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
-            member = tarfile.TarInfo(file.replace(os.sep, "/"))
-            member.size = len(content)
-            part.addfile(member, BytesIO(content))
-            if part.offset >= size:
-                written.append(_finish(part))
-                part = None
-            advance(1)
-    if part is not None:
-        written.append(_finish(part))
+    try:
+        with bar("packing", len(files)) as advance:
+            for file in files:
+                if part is None:  # renamed when the shard is complete
+                    part = tarfile.open(  # noqa: SIM115
+                        out / f"{len(written):06d}.tar.part", "w", format=tarfile.PAX_FORMAT
+                    )
+                source = read(file)
+                content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
+                member = tarfile.TarInfo(file.replace(os.sep, "/"))
+                member.size = len(content)
+                part.addfile(member, BytesIO(content))
+                if part.offset >= size:
+                    written.append(_finish(part))
+                    part = None
+                advance(1)
+        if part is not None:
+            written.append(_finish(part))
+    except BaseException as error:  # a full disk, or a stop: shards without an end are of no use
+        _discard(part, written)
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise write_error(out, error) from None
+        raise
     return written
+
+
+def _discard(part: tarfile.TarFile | None, written: Sequence[Path]) -> None:
+    """Remove the shards of a set that was not finished, so that the same command can write it again."""
+    paths = list(written)
+    if part is not None:
+        paths.append(Path(str(part.name)))
+        with contextlib.suppress(OSError):
+            part.fileobj.close()  # type: ignore[union-attr]  # not `part.close()`, which writes the end of the archive
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _finish(part: tarfile.TarFile) -> Path:

@@ -20,7 +20,7 @@ from relatum.report.paper_values import paper_value
 from relatum.report.rendering import render_page
 from relatum.runs import names
 from relatum.runs.reading import read_runs
-from relatum.system.files import write_text
+from relatum.system.files import FULL, write_text
 from relatum.version import __version__
 
 SCRIPTS = ("page.js", "map.js", "mapinput.js")
@@ -60,6 +60,8 @@ def build(runs: Sequence[Path | str], out: Path | str, *, paper: PaperValues | N
     try:
         write_text(out, _document(page, sections))
     except OSError as error:
+        if error.errno in FULL:
+            raise
         raise InputError(f"cannot write {out}: {error.strerror or error}.") from None
     return out
 

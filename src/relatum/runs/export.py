@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import warnings
@@ -17,7 +18,7 @@ from relatum.errors import InputError, unknown
 from relatum.features.preprocess import Preprocess, Transform
 from relatum.runs.model_card import write_folder
 from relatum.runs.weights import load_backbone, read_backbone, save_weights
-from relatum.system.files import write_atomically
+from relatum.system.files import write_atomically, write_bytes
 from relatum.version import __version__
 
 FORMATS = ("safetensors", "torch", "torch-export", "onnx", "huggingface")
@@ -53,7 +54,9 @@ def export(
     if format == "safetensors":
         save_weights(out, state, info)
     elif format == "torch":
-        write_atomically(out, lambda path: torch.save(state, path))
+        buffer = io.BytesIO()  # torch reports a full disk as an internal error, Python as what it is
+        torch.save(state, buffer)
+        write_bytes(out, buffer.getbuffer())
     else:
         write_folder(out, state, info)
     return out
@@ -94,8 +97,9 @@ def facts(info: Mapping[str, Any], preprocess: bool) -> dict[str, Any]:
 def _write_torch_export(path: Path, module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> None:
     network, example, free = _program(module, info, preprocess)
     program = torch.export.export(network, (example,), dynamic_shapes=free)
-    with path.open("wb") as file:
-        torch.export.save(program, file, extra_files={"relatum.json": json.dumps(facts(info, preprocess))})
+    buffer = io.BytesIO()
+    torch.export.save(program, buffer, extra_files={"relatum.json": json.dumps(facts(info, preprocess))})
+    path.write_bytes(buffer.getbuffer())
 
 
 def _write_onnx(path: Path, module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> None:
