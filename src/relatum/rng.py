@@ -18,7 +18,7 @@ _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 
 # What a draw is for: the first integer of every name, so that no two purposes share numbers.
-ORDER, VIEW, NEGATIVE, SUBSET, WEIGHTS, CLUSTER, SOURCE, QUERY, PROBE, SHAPES, PRIOR = range(11)
+ORDER, VIEW, NEGATIVE, SUBSET, WEIGHTS, CLUSTER, SOURCE, QUERY, PROBE, SHAPES, PRIOR, STREAM = range(12)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

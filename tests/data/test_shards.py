@@ -16,6 +16,7 @@ from PIL import Image
 
 import relatum.data
 from relatum.data import folder, shards
+from relatum.data.stream import store
 from relatum.errors import InputError
 
 
@@ -192,10 +193,10 @@ def test_more_shards_than_file_descriptors(tmp_path: Path) -> None:
 
 
 def test_threads_read_many_shards_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shards, "_MAX_OPEN", 3)
+    monkeypatch.setattr(store, "_MAX_OPEN", 3)
     paths = [tar(tmp_path / f"{i}.tar", {f"{i}.png": png(i)}) for i in range(12)]
     index = shards.Index(paths)
     with ThreadPoolExecutor(8) as pool:
         contents = list(pool.map(lambda i: index.read(f"{i % 12}.png").getvalue(), range(500)))
     assert all(content == png(i % 12) for i, content in enumerate(contents))
-    assert len(index._files._idle) <= 3
+    assert len(index._store._idle) <= 3

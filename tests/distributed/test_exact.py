@@ -4,35 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 import torch
-from exact import step
+from exact import METHODS, step
 from processes import Processes
 
 Start = Callable[[int], Processes]
-
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "relational": ("relational", {}),
-    "relational-random": ("relational", {"negatives": "random", "aggregation": "mean", "avoid_collisions": True}),
-    "relational-max": ("relational", {"aggregation": "max"}),
-    "relational-dot": ("relational", {"head": "dot"}),
-    "relational-encoder": ("relational", {"head": "encoder"}),
-    "simclr": ("simclr", {}),
-    "rotation": ("rotation", {}),
-    "deepcluster": ("deepcluster", {"class_weights": True}),
-    "deepinfomax": ("deepinfomax", {"locations": 9}),
-    "supervised": ("supervised", {}),
-    "byol": ("byol", {}),
-    "simsiam": ("simsiam", {}),
-    "barlow": ("barlow", {}),
-    "vicreg": ("vicreg", {}),
-    "moco": ("moco", {"queue": 20}),
-    "dino": ("dino", {}),
-    "swav": ("swav", {}),
-    "emp": ("emp", {}),
-}
 
 
 @pytest.fixture(scope="module")

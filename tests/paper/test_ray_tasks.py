@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from relatum import config
 from relatum.errors import InputError, Interrupted
 from relatum.paper import ray_tasks
 from relatum.paper.measured import DONE, Results, score
@@ -29,7 +30,7 @@ from relatum.paper.worker import handle_signals
 def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A stand-in for ray; what goes to a task and comes back is pickled, as between processes."""
     pool, module = ThreadPoolExecutor(2), ModuleType("ray")
-    state = SimpleNamespace(started=False, tasks=[], cancelled=[])
+    state = SimpleNamespace(started=False, tasks=[], cancelled=[], options=[], gpus=0)
 
     def remote(function: Callable[..., Any]) -> SimpleNamespace:
         def submit(*args: Any) -> Future[bytes]:
@@ -37,7 +38,11 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             state.tasks.append(pool.submit(lambda: pickle.dumps(function(*pickle.loads(sent)))))
             return state.tasks[-1]
 
-        return SimpleNamespace(remote=submit)
+        def options(**needs: Any) -> SimpleNamespace:
+            state.options.append(needs)
+            return SimpleNamespace(remote=submit)
+
+        return SimpleNamespace(options=options)
 
     def ready(tasks: list[Future[bytes]], num_returns: int = 1, timeout: float | None = None) -> Any:
         done, _ = wait(tasks, timeout, FIRST_COMPLETED)
@@ -48,6 +53,7 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         "is_initialized": lambda: state.started,
         "init": lambda: setattr(state, "started", True),
         "remote": remote,
+        "cluster_resources": lambda: {"CPU": 2.0, "GPU": state.gpus},
         "wait": ready,
         "get": lambda task: pickle.loads(task.result()),
         "cancel": state.cancelled.append,
@@ -75,6 +81,8 @@ def test_runs_are_tasks_and_results_are_in_the_same_folders(
     assert not outcome.failed
     assert len(outcome.ran) == 12  # six runs and their evaluations
     assert len(ray.tasks) == 6
+    assert all(needs["num_cpus"] == 1 and needs["num_gpus"] == 0 for needs in ray.options)
+    assert all(needs["max_retries"] == 3 for needs in ray.options)
     assert {score(c, results).status for c in asked.tables[0].cells} == {DONE}
     assert len(list((tmp_path / "out" / "ledger").glob("*.json"))) == 6
     assert sum("done in" in line for line in said) == 12
@@ -91,6 +99,28 @@ def test_a_failed_command_and_a_lost_task_do_not_stop_the_others(
     assert [why.split(" Do")[0] for why in outcome.failed.values()] == ["error: something went wrong here"]
     ended = dict(ray_tasks.run_tasks({"good": int, "lost": _lost}))
     assert ended == {"good": 0, "lost": "the node is gone"}
+
+
+def test_a_task_reserves_what_its_recipe_says() -> None:
+    def needs(gpus: float, **values: Any) -> tuple[int, int]:
+        recipe = config.Draft({"data.name": "cifar10", **values}).recipe()
+        found = ray_tasks.resources(recipe, cluster_gpus=gpus)
+        return found.cpus, found.gpus
+
+    assert needs(0) == (1, 0)
+    assert needs(4) == (1, 1)
+    assert needs(4, **{"run.device": "cpu", "run.threads": 6}) == (6, 0)
+    assert needs(0, **{"run.device": "cuda", "run.devices": 2, "run.threads": 3}) == (6, 2)
+
+
+def test_settings_of_relatum_reach_the_tasks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RELATUM_DATA", "data")
+    monkeypatch.setenv("RELATUM_MEET_SECONDS", "7")
+    passed = ray_tasks.environment()
+    assert passed["RELATUM_DATA"] == str(tmp_path / "data")
+    assert passed["RELATUM_MEET_SECONDS"] == "7"
+    assert "PATH" not in passed
 
 
 def _lost() -> int:

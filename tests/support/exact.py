@@ -17,6 +17,28 @@ K = {"relational": 4, "simclr": 3, "rotation": 4, "deepcluster": 2, "deepinfomax
 K |= {"byol": 3, "simsiam": 2, "barlow": 3, "vicreg": 3, "moco": 2, "dino": 2, "swav": 2, "emp": 4}
 SMALL = {"dino": 2, "swav": 1}  # small views
 
+# Every method, and the variants of relational reasoning: name of the method, options.
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "relational": ("relational", {}),
+    "relational-random": ("relational", {"negatives": "random", "aggregation": "mean", "avoid_collisions": True}),
+    "relational-max": ("relational", {"aggregation": "max"}),
+    "relational-dot": ("relational", {"head": "dot"}),
+    "relational-encoder": ("relational", {"head": "encoder"}),
+    "simclr": ("simclr", {}),
+    "rotation": ("rotation", {}),
+    "deepcluster": ("deepcluster", {"class_weights": True}),
+    "deepinfomax": ("deepinfomax", {"locations": 9}),
+    "supervised": ("supervised", {}),
+    "byol": ("byol", {}),
+    "simsiam": ("simsiam", {}),
+    "barlow": ("barlow", {}),
+    "vicreg": ("vicreg", {}),
+    "moco": ("moco", {"queue": 20}),
+    "dino": ("dino", {}),
+    "swav": ("swav", {}),
+    "emp": ("emp", {}),
+}
+
 
 class Turns:
     """The part of `ViewParams` that RotationNet reads."""

@@ -59,6 +59,7 @@ def pretrain(
     val_fraction: float | None = None,
     limit_train: int | None = None,
     side: int | None = None,
+    stream: bool | None = None,
     strict: bool | None = None,
     knn_every: int | None = None,
     root: StrPath | None = None,
@@ -94,6 +95,7 @@ def pretrain(
         val_fraction: fraction of the training set to hold out for validation.
         limit_train: train on at most this many images.
         side: side of a view in pixels.
+        stream: decode images from tar shards as they are needed, without a decoded copy on disk.
         strict: raise an error on an unreadable image file.
         knn_every: measure kNN accuracy every this many epochs.
         root: data root folder.
@@ -127,6 +129,7 @@ def pretrain(
         "data.val_fraction": val_fraction,
         "data.limit_train": limit_train,
         "data.side": side,
+        "data.storage": "stream" if stream else None,
         "data.strict": strict,
         "log.knn_every": knn_every,
     }

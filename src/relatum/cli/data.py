@@ -33,11 +33,14 @@ def shard(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="folder of images")],
     out: Annotated[Path, Option(help="new folder for the shards")],
     size: Annotated[int, Option(metavar="MB", min=1, help="size of a shard in megabytes")] = 256,
+    shuffle: Annotated[
+        bool, Option("--shuffle", help="pack in random order: best for streaming, which shuffles only nearby images")
+    ] = False,
 ) -> None:
-    """Pack a folder of images into tar files, which every command accepts as DATA."""
+    """Pack a folder of images into tar files with an index, which every command accepts as DATA."""
     from relatum.data.folder import shard
 
-    echo("\n".join(map(str, shard(folder, out, size * 2**20))))
+    echo("\n".join(map(str, shard(folder, out, size * 2**20, 0 if shuffle else None))))
 
 
 def _table(facts: dict[str, Any]) -> str:

@@ -12,7 +12,9 @@ from relatum.system.launcher import is_first_process
 
 
 def pretrain(
-    data: Annotated[str | None, Argument(metavar="DATA", help="dataset name or folder of images")] = None,
+    data: Annotated[
+        str | None, Argument(metavar="DATA", help="dataset name, folder of images or shards, or URL of shards")
+    ] = None,
     out: Annotated[Path | None, Option(metavar="RUN", help="run folder (default: runs/NAME)")] = None,
     method: Annotated[
         str | None, Option(help="training method (see `relatum list methods`) (default: relational)")
@@ -61,6 +63,10 @@ def pretrain(
     ] = None,
     limit_train: Annotated[int | None, Option(help="train on at most this many images (default: all)")] = None,
     side: Annotated[int | None, Option(metavar="PX", help="side of a view in pixels (default: the dataset's)")] = None,
+    stream: Annotated[
+        bool | None,
+        Option("--stream", help="decode images from tar shards as they are needed, without a decoded copy on disk"),
+    ] = None,
     strict: Annotated[bool | None, Option("--strict", help="fail on an unreadable image file")] = None,
     knn_every: Annotated[
         int | None, Option(help="measure kNN accuracy every this many epochs (default: never)")
@@ -95,6 +101,7 @@ def pretrain(
         val_fraction=val_fraction,
         limit_train=limit_train,
         side=side,
+        stream=stream,
         strict=strict,
         knn_every=knn_every,
         root=root,

@@ -40,6 +40,15 @@ class Data:
     val_fraction: float = setting(0.0, "fraction of the training set held out for validation", ge=0, le=0.9)
     labels: float = setting(0.0, "fraction of labels visible to semi-supervised training", ge=0, le=1)
     strict: bool = setting(False, "raise an error on unreadable files instead of skipping them")
+    storage: str = setting(
+        "auto",
+        "map decodes all images once into an array on disk; stream decodes them from tar shards whenever they are"
+        " needed; auto streams URLs, and shards that decoded would take a quarter of the disk",
+        choices=("auto", "map", "stream"),
+    )
+    window: int = setting(16384, "streaming: number of images that are shuffled at a time", ge=1)
+    lanes: int = setting(8, "streaming: shards that are read side by side; best a multiple of the processes", ge=1)
+    cache_gb: float = setting(8.0, "streaming from a URL: disk space of the cache on each machine, in GB", gt=0)
     images: int | None = setting(None, "number of training images", ge=0)
     fingerprint: str = setting("", "hash of the images and labels; a resume with other data is an error")
 
@@ -293,7 +302,8 @@ def draft(
         values.update(flatten(read_toml(Path(recipe_file))))
         detected = {"version", "data.images", "data.fingerprint"}  # facts of that run; this run determines them again
         if (flags or {}).get("data.name") not in (None, values.get("data.name")):
-            detected |= {"views.cutout_area", *(f"data.{name}" for name in ("split", "side", "mean", "std", "pad"))}
+            detected |= {"views.cutout_area"}
+            detected |= {f"data.{name}" for name in ("split", "side", "mean", "std", "pad", "storage")}
         values = {key: value for key, value in values.items() if key not in detected}
     explicit: Values = {}
     for text in sets:

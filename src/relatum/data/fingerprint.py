@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.data.imageset import ImageSet
+from relatum.data.stream.images import is_streamed
 from relatum.system.cpus import available_cpus
 
 _BLOCK = 16 << 20  # bytes per task
@@ -21,7 +22,12 @@ DIGEST_LENGTH = 16  # of an image's digest: two of a million images agree by cha
 
 
 def fingerprint(images: ImageSet) -> str:
-    """A hash of the shape, of every pixel and of the labels: 32 hexadecimal digits."""
+    """A hash of the shape, of every pixel and of the labels: 32 hexadecimal digits.
+
+    Pixels of streamed images are not read: the hash covers names, sizes and classes instead.
+    """
+    if is_streamed(images.images):
+        return images.images.fingerprint()
     labels = b"none" if images.labels is None else np.ascontiguousarray(images.labels, "<i8").tobytes()
     digest = hashlib.sha256(repr(images.images.shape).encode() + hashlib.sha256(labels).digest())
     step = max(1, _BLOCK // max(1, images.images[:1].nbytes))

@@ -27,6 +27,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum import rng
 from relatum.data import shards
 from relatum.data.decode import Source, extensions, image_size
 from relatum.data.decoded import Decoded, Read, Stamp, decode_files
@@ -43,8 +44,8 @@ _SPLITS = {
     "validation": "val",
     "unlabeled": "unlabeled",
 }
-_SAMPLE = 256  # image headers that are read to choose the side
-_LEAST, _MOST, _STEP = 32, 96, 8  # range and step of the side that is chosen automatically
+SAMPLE = 256  # image headers that are read to choose the side
+_LEAST, LARGEST_SIDE, _STEP = 32, 96, 8  # range and step of the side that is chosen automatically
 
 
 @dataclass(frozen=True)
@@ -177,11 +178,16 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
 
 def splits(listing: Listing) -> dict[str, Listing]:
     """The splits of a folder: its sub-folders `train`, `test`, ... if it has them, else everything as `train`."""
-    tops = {file.partition(os.sep)[0] if os.sep in file else "" for file in listing.files}
+    names = split_names({file.partition(os.sep)[0] if os.sep in file else "" for file in listing.files})
+    return {"train": listing} if names is None else {split: listing.under(top) for top, split in names.items()}
+
+
+def split_names(tops: set[str]) -> dict[str, str] | None:
+    """The split of each top folder, if these are `train` and at least one other split and nothing else."""
     names = {_SPLITS.get(top, "") for top in tops}
     if "train" in names and "" not in names and len(names) == len(tops) > 1:
-        return {_SPLITS[top]: listing.under(top) for top in sorted(tops, key=list(_SPLITS).index)}
-    return {"train": listing}
+        return {top: _SPLITS[top] for top in sorted(tops, key=list(_SPLITS).index)}
+    return None
 
 
 def _decoded(part: Listing, side: int | None) -> Decoded:
@@ -200,14 +206,17 @@ def _decoded(part: Listing, side: int | None) -> Decoded:
 
 
 def _side(part: Listing) -> int:
-    """The median of the shorter sides of a sample, to the nearest multiple of 8 from 32 to 96."""
-    step = max(1, len(part.files) // _SAMPLE)
+    step = max(1, len(part.files) // SAMPLE)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's warnings
-        sizes = [image_size(part.read(file)) for file in part.files[::step]]
+        return side_of([image_size(part.read(file)) for file in part.files[::step]])
+
+
+def side_of(sizes: Sequence[tuple[int, int] | None]) -> int:
+    """The median of the shorter sides of a sample, to the nearest multiple of 8 from 32 to 96."""
     shorter = [min(size) for size in sizes if size is not None]
     median = float(np.median(shorter)) if shorter else _LEAST
-    return int(np.clip(round(median / _STEP) * _STEP, _LEAST, _MOST))
+    return int(np.clip(round(median / _STEP) * _STEP, _LEAST, LARGEST_SIDE))
 
 
 def class_names(files: Sequence[str]) -> tuple[str, ...]:
@@ -236,9 +245,16 @@ def _labels(files: Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]
     return np.array([number[os.path.dirname(file)] for file in files], np.int64)  # noqa: PTH120
 
 
-def shard(path: Path, out: Path, size: int | None = None) -> list[Path]:
-    """Pack a folder of images into shards; returns the files written."""
+def shard(path: Path, out: Path, size: int | None = None, seed: int | None = None) -> list[Path]:
+    """Pack a folder of images into shards, in the order of their names, or shuffled with a seed.
+
+    Returns:
+        The tar files written. The index of their images lies beside them.
+    """
     listing = scan(path)
     if not listing.files:
         raise InputError(f"{path} holds no images to pack.")
-    return shards.write(listing.files, listing.read, out, **({} if size is None else {"size": size}))
+    files = listing.files
+    if seed is not None:
+        files = [files[i] for i in rng.permutation(len(files), rng.ORDER, seed)]
+    return shards.write(files, listing.read, out, **({} if size is None else {"size": size}))

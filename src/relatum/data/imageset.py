@@ -27,7 +27,8 @@ class ImageSet:
     Attributes:
         name: the dataset's name, or the folder's.
         split: `train`, `test`, `val` or `unlabeled`.
-        images: (N, H, W, 3) uint8, an array or a read-only memory map; C-contiguous.
+        images: (N, H, W, 3) uint8, an array or a read-only memory map, C-contiguous; or a `StreamedImages`, which
+            decodes what is indexed.
         labels: (N,) int64, or None if the images are unlabelled.
         classes: class names, in the order of their labels; empty if the images are unlabelled.
         mean, std: per channel, of pixels scaled to [0, 1]; views are normalised with them.
@@ -81,9 +82,19 @@ class ImageSet:
 
         Consecutive indices give a view without a copy. A large part of a memory map stays on disk (see `spill`).
         """
+        images = take(self.images, np.asarray(indices, np.int64))
         return replace(
             self,
-            images=take(self.images, np.asarray(indices, np.int64)),
+            images=images,
             labels=None if self.labels is None else self.labels[indices],
-            files=None if self.files is None else [self.files[int(i)] for i in indices],
+            files=_subset_files(self.files, images, indices),
         )
+
+
+def _subset_files(
+    files: Sequence[str] | None, images: NDArray[np.uint8], indices: NDArray[np.int64]
+) -> Sequence[str] | None:
+    """The files at `indices`; those of a stream are not listed."""
+    if files is None or hasattr(images, "select"):
+        return getattr(images, "files", None)
+    return [files[int(i)] for i in indices]

@@ -21,6 +21,10 @@ from relatum.data import folder, sets
 from relatum.data.dataset import RGB, Dataset
 from relatum.data.imageset import ImageSet
 from relatum.data.paths import Absent, data_root
+from relatum.data.stream import loading as stream
+from relatum.data.stream.index import open_index
+from relatum.data.stream.loading import CACHE_BYTES
+from relatum.data.stream.store import Store, is_url
 from relatum.errors import InputError, unknown
 
 
@@ -33,17 +37,24 @@ def load(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     strict: bool = False,
+    storage: str = "auto",
+    cache_bytes: int = CACHE_BYTES,
+    threads: int | None = None,
 ) -> ImageSet:
     """Load a split of a dataset or of a folder of images.
 
     Args:
-        data: a dataset's name (`relatum list datasets`) or a folder.
+        data: a dataset's name (`relatum list datasets`), a folder of images or of shards, or the URL of shards.
         split: `train`, `test`, `val` or `unlabeled`, if the dataset or folder has it.
         root: the folder that holds the datasets; by default `$RELATUM_DATA`, else the user's cache folder.
         side: resize to this many pixels; by default the dataset's, or chosen from the sizes of the folder's images.
         mean: per channel, for the normalisation of views; by default the dataset's, or computed from the folder.
         std: likewise.
         strict: raise an error if a file is unreadable, instead of listing it in `skipped`.
+        storage: `map` decodes all images once into an array on disk, `stream` decodes them from shards whenever they
+            are needed; `auto` streams from URLs, and from shards that decoded would take a quarter of the disk.
+        cache_bytes: the most that this process caches of shards at a URL.
+        threads: that decode a stream; by default one per core.
 
     Returns:
         The images with their labels and statistics.
@@ -60,11 +71,31 @@ def load(
         images: ImageSet = registry.resolve(dataset.reader)(dataset, split, data_root(root))
         if side is not None and side != images.side:
             images = _resized(images, side)
+        if storage == "stream":
+            raise InputError(f"{dataset.name} cannot be streamed: only tar shards can (relatum data shard).")
     else:
-        images = folder.load(_folder(data), split, side=side)
+        images = _load_files(data, split, storage, cache_bytes, side=side, strict=strict, threads=threads, **statistics)
     if strict and images.skipped:
         raise _unreadable(images)
     return replace(images, mean=statistics.get("mean", images.mean), std=statistics.get("std", images.std))
+
+
+def _load_files(
+    data: str | Path, split: str, storage: str, cache_bytes: int, *, side: int | None, **options: Any
+) -> ImageSet:
+    """Images of a folder, decoded, or of shards, decoded or streamed."""
+    store = stream.open_shards(data if is_url(data) else _folder(data), cache_bytes)
+    if store is None and storage == "stream":
+        raise InputError(f"{data} cannot be streamed: only tar shards can (relatum data shard {data} --out SHARDS).")
+    if store is not None and (storage == "stream" or (storage == "auto" and (is_url(data) or _is_large(store, side)))):
+        return stream.load(store, split, side=side, **options)
+    if is_url(data) and not str(data).startswith("file://"):
+        raise InputError(f"{data} can only be streamed (data.storage = stream): download it to decode it once.")
+    return folder.load(_folder(str(data).removeprefix("file://")), split, side=side)
+
+
+def _is_large(store: Store, side: int | None) -> bool:
+    return stream.too_large_to_decode(open_index(store), side or folder.LARGEST_SIDE)
 
 
 def may_have_labels(data: str | Path) -> bool:
@@ -80,7 +111,12 @@ def may_have_labels(data: str | Path) -> bool:
 def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     """Facts about a dataset or a folder that is on disk, as values that JSON can hold."""
     dataset = _dataset(data)
-    names = tuple(dataset.splits if dataset is not None else folder.splits(folder.scan(_folder(data))))
+    if dataset is not None:
+        names = tuple(dataset.splits)
+    elif is_url(data):
+        names = stream.split_names_of(stream.open_shards(data))
+    else:
+        names = tuple(folder.splits(folder.scan(_folder(data))))
     splits: dict[str, Any] = {}
     missing: Absent | None = None
     first: ImageSet | None = None

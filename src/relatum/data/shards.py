@@ -1,8 +1,8 @@
 """Shards: images packed in tar files, as in webdataset, for file systems that are slow with many small files.
 
-Nothing is unpacked: the offsets of the members are listed once, and images are read from there. A member's name is its
-path in the packed folder. A member `NAME.cls` may give the class of an image as a number; if all images have one, each
-is treated as if it were in a folder of that number.
+Nothing is unpacked: the offsets of the members are listed once (`stream.index`), and images are read from there. A
+member's name is its path in the packed folder. A member `NAME.cls` may give the class of an image as a number; if all
+images have one, each is treated as if it were in a folder of that number.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 import contextlib
 import os
 import tarfile
-import threading
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from io import BytesIO
 from pathlib import Path
 
+import numpy as np
+
 from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
+from relatum.data.stream.index import FILES as INDEX_FILES
+from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable, write_index
+from relatum.data.stream.store import LocalShards
 from relatum.errors import InputError
 from relatum.system.files import FULL, write_error
 from relatum.system.outputs import only_outputs
 from relatum.system.progress import bar
 
-_MAX_OPEN = 64  # shards that are open at a time
-_MAX_MEMBER = 256 << 20  # bytes of an image; a member is read as a whole
 _SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
 
 
@@ -58,116 +58,39 @@ class Index:
     """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        self._files = _OpenFiles(paths)
-        self._places: dict[str, tuple[int, int, int]] = {}  # name: number of the shard, start, size
-        self.skipped: list[Skipped] = []
-        classes: dict[str, int] = {}
-        times = []
-        with bar("listing shards", sum(p.stat().st_size for p in paths), bytes=True) as advance:
-            for number, path in enumerate(paths):
-                times.append(path.stat().st_mtime_ns)
-                self._list(number, path, classes)
-                advance(path.stat().st_size)
-        names = {name: name for name in self._places}
-        if names and all(os.path.splitext(name)[0] in classes for name in names):  # noqa: PTH122
-            width = len(str(max(classes.values())))
-            for name in names:
-                key = os.path.splitext(name)[0]  # noqa: PTH122
-                names[name] = os.path.join(f"{classes[key]:0{width}d}", name.replace(os.sep, "_"))  # noqa: PTH118
-        self._places = {names[name]: place for name, place in self._places.items()}
+        self._store = LocalShards(paths)
+        written = open_index(self._store)
+        numbers, self.skipped = readable(written, self._store)
+        self._places = self._locate(written, numbers)
         self.files = sorted(self._places)
-        places = [self._places[file] for file in self.files]
-        self.stamps = [(size, times[number], start) for number, start, size in places]
+        times = self._store.times
+        self.stamps = [(size, times[n], start) for n, start, size in map(self._places.__getitem__, self.files)]
 
-    def _list(self, number: int, path: Path, classes: dict[str, int]) -> None:
-        """List the members of a shard; what cannot be read is skipped, with its name."""
-        size = self._files.size(number)
-        last = -1
-        try:
-            with tarfile.open(path, "r:") as tar:
-                for member in tar:
-                    if member.offset <= last:  # a negative size would lead back, and round for ever
-                        raise tarfile.ReadError("a member of negative size")
-                    last = member.offset
-                    self._add(number, path, member, size, classes)
-                    tar.members.clear()  # type: ignore[attr-defined]  # a list of all members seen so far
-                # `tarfile` does not report a truncated file; a complete one ends with blocks of zeros.
-                if self._files.read(number, tar.offset, 512) != bytes(512):
-                    self.skipped.append(Skipped(path.name, "the shard ends early: what was behind is lost"))
-        except Exception as error:  # a damaged header may raise any exception
-            why = " ".join(str(error).split())[:80] or type(error).__name__
-            self.skipped.append(Skipped(path.name, f"not a whole tar file ({why}): what was behind is lost"))
-
-    def _add(self, number: int, path: Path, member: tarfile.TarInfo, size: int, classes: dict[str, int]) -> None:
-        name = os.path.normpath(member.name)
-        base, ending = os.path.splitext(name)  # noqa: PTH122
-        if os.path.basename(name).startswith("."):  # noqa: PTH119
-            return
-        image = ending.lower() in extensions()
-        if image and (not member.isreg() or member.issparse()):
-            self.skipped.append(Skipped(name, "not a regular file"))
-        elif image and name in self._places:
-            self.skipped.append(Skipped(name, f"is in two shards; the one in {path.name} is left out"))
-        elif image and not 0 <= member.size <= size - member.offset_data:
-            self.skipped.append(Skipped(name, "the shard ends in the middle of it"))
-        elif image and member.size > _MAX_MEMBER:
-            self.skipped.append(Skipped(name, f"larger than {_MAX_MEMBER >> 20} MiB"))
-        elif image:
-            self._places[name] = (number, member.offset_data, member.size)
-        elif ending == ".cls" and member.isreg() and 0 <= member.size < 20:
-            classes |= _class(base, self._files.read(number, member.offset_data, member.size))
+    def _locate(self, written: ShardIndex, numbers: Numbers) -> dict[str, tuple[int, int, int]]:
+        """Name of an image: number of its shard, start, size."""
+        shard_number = {name: number for number, name in enumerate(self._store.names)}
+        shards = np.searchsorted(written.firsts, np.asarray(numbers), side="right") - 1
+        classes = written.samples["number"]
+        by_class = len(classes) > 0 and int(classes.min()) >= 0
+        width = len(str(int(classes.max()))) if by_class else 0
+        places: dict[str, tuple[int, int, int]] = {}
+        for number, place in zip(numbers, shards, strict=True):
+            name, row, shard = written.name(int(number)), written.samples[number], written.shards[place]
+            if by_class:
+                name = os.path.join(f"{int(row['number']):0{width}d}", name.replace(os.sep, "_"))  # noqa: PTH118
+            if name in places:
+                self.skipped.append(Skipped(name, f"is in two shards; the one in {shard} is left out"))
+            else:
+                places[name] = (shard_number[shard], int(row["offset"]), int(row["size"]))
+        return places
 
     def read(self, file: str) -> BytesIO:
         """The bytes of an image."""
         number, start, size = self._places[file]
-        content = self._files.read(number, start, size)
+        content = self._store.read(number, start, size)
         if len(content) < size:
             raise OSError("the shard ends in the middle of it")
         return BytesIO(content)
-
-
-class _OpenFiles:
-    """Reads parts of many files from several threads, with at most 64 of them open at a time."""
-
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = list(paths)
-        self._idle: OrderedDict[int, int] = OrderedDict()  # number of the file: its descriptor, the oldest first
-        self._lock = threading.Lock()
-        weakref.finalize(self, _close, self._idle)
-
-    def size(self, number: int) -> int:
-        """Bytes of a file."""
-        return self._paths[number].stat().st_size
-
-    def read(self, number: int, start: int, size: int) -> bytes:
-        """At most `size` bytes of a file."""
-        with self._lock:
-            handle = self._idle.pop(number, None)
-        if handle is None:  # not open, or in use by another thread
-            handle = os.open(self._paths[number], os.O_RDONLY)
-        try:
-            return os.pread(handle, size, start)
-        finally:
-            with self._lock:
-                spare = self._idle.pop(number, None)
-                self._idle[number] = handle
-                oldest = self._idle.popitem(last=False)[1] if len(self._idle) > _MAX_OPEN else None
-            for unused in (spare, oldest):
-                if unused is not None:
-                    os.close(unused)
-
-
-def _close(handles: OrderedDict[int, int]) -> None:
-    while handles:
-        os.close(handles.popitem()[1])
-
-
-def _class(name: str, content: bytes) -> dict[str, int]:
-    try:
-        value = int(content)
-    except ValueError:
-        return {}
-    return {name: value} if value >= 0 else {}
 
 
 def write(
@@ -178,7 +101,7 @@ def write(
     Args:
         files: names, in order.
         read: returns the path or the bytes of an image by its name.
-        out: a new or empty folder.
+        out: a new or empty folder; the index of the images is written into it too.
         size: start a new shard after this many bytes.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -207,8 +130,9 @@ def write(
                 advance(1)
         if part is not None:
             written.append(_finish(part))
+        write_index(LocalShards(written), out)
     except BaseException as error:  # a full disk, or a stop: shards without an end are of no use
-        _discard(part, written)
+        _discard(part, [*written, *(out / name for name in INDEX_FILES)])
         if isinstance(error, OSError) and error.errno in FULL:
             raise write_error(out, error) from None
         raise

@@ -19,7 +19,12 @@ _CHUNK = 1024  # images copied at a time
 
 
 def take(images: NDArray[np.uint8], indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """`images[indices]`: a view if the indices are consecutive, a memory map on disk if the copy is large."""
+    """`images[indices]`: a view if the indices are consecutive, a memory map on disk if the copy is large.
+
+    Streamed images are not decoded: the result is a stream as well.
+    """
+    if hasattr(images, "select"):
+        return images.select(indices)  # type: ignore[no-any-return]
     if len(indices) and indices[0] >= 0 and np.array_equal(indices, np.arange(indices[0], indices[0] + len(indices))):
         return images[int(indices[0]) : int(indices[0]) + len(indices)]
     shape = (len(indices), *images.shape[1:])

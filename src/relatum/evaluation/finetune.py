@@ -23,6 +23,7 @@ from relatum.config.protocols import FinetuneSettings
 from relatum.config.schedule import step_decay
 from relatum.config.settings import table
 from relatum.data.imageset import ImageSet
+from relatum.data.stream.images import is_streamed
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import classifier, scores
 from relatum.evaluation.task import Outcome, Task
@@ -101,7 +102,10 @@ class Trainer:
             pad=images.pad,
             side=images.side,
         )
-        batch = views.make_views(images.images, indices, params, side=images.side, mean=images.mean, std=images.std)
+        pixels, rows = images.images, indices
+        if is_streamed(pixels):
+            pixels, rows = pixels[indices], np.arange(len(indices))
+        batch = views.make_views(pixels, rows, params, side=images.side, mean=images.mean, std=images.std)
         return batch.to(self.device)
 
     def predict(self, images: ImageSet, batch_size: int = 512) -> NDArray[np.int64]:

@@ -75,7 +75,7 @@ class DeepCluster(Objective):
         if batch.indices is None:
             raise ValueError("DeepCluster looks up pseudo-labels by sample number: pass a Batch with `indices`.")
         targets = self.pseudo_labels[batch.indices.to(self.pseudo_labels.device)].repeat(batch.views.shape[0])
-        if not targets.is_cuda and bool((targets < 0).any()):
+        if targets.device.type == "cpu" and bool((targets < 0).any()):  # elsewhere the host would wait
             raise ValueError("DeepCluster has no pseudo-labels yet: call start_epoch before the first step.")
         targets = self.gather(targets, batch)
         logits = single(self.head(self.encode(batch)))

@@ -8,6 +8,8 @@ Shape letters: K views, M images, P size of the projection, Q keys in the queue.
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -92,10 +94,11 @@ def moco_loss(queries_KMP: Tensor, keys_KMP: Tensor, queue_QP: Tensor, temperatu
         positives_KKM = torch.einsum("amp,bmp->abm", queries_KMP, keys_KMP) / temperature
         negatives_KMQ = queries_KMP @ queue_QP.T / temperature
         log_sum_KKM = torch.logaddexp(positives_KKM, negatives_KMQ.logsumexp(2)[:, None])
-        other_view = ~torch.eye(views, dtype=torch.bool, device=queries_KMP.device)
+        # Numbers of views, not a mask: on a GPU the host would wait for the number of elements that a mask selects.
+        first, second = torch.tensor([*permutations(range(views), 2)], device=queries_KMP.device).T
         with torch.no_grad():
-            accuracy = (positives_KKM > negatives_KMQ.amax(2)[:, None])[other_view].float().mean()
-        return (log_sum_KKM - positives_KKM)[other_view].mean(), accuracy
+            accuracy = (positives_KKM > negatives_KMQ.amax(2)[:, None])[first, second].float().mean()
+        return (log_sum_KKM - positives_KKM)[first, second].mean(), accuracy
 
 
 @torch.no_grad()

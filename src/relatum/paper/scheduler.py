@@ -14,14 +14,14 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
 from relatum.errors import InputError, Interrupted
-from relatum.paper import ray_tasks
+from relatum.paper import progress, ray_tasks
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 from relatum.paper.plan import Plan
@@ -29,7 +29,7 @@ from relatum.paper.worker import Log, Worker, handle_signals, signals_to
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
 from relatum.system.cpus import available_cpus
-from relatum.system.locks import Owner, lock_folder
+from relatum.system.locks import Owner, is_folder_locked, lock_folder
 
 EXECUTORS = ("local", "ray")
 _SECONDS_TO_SAVE = 60.0  # that a command gets to save and end after its scheduler was killed
@@ -112,8 +112,19 @@ def _run_locally(queue: Sequence[Job], jobs: int, lock_file: IO[str], outcome: O
 
 
 def _run_on_ray(queue: Sequence[Job], outcome: Outcome, log: Log) -> None:
-    tasks = {job.run.id: functools.partial(_ray_task, job) for job in queue}
-    with handle_signals(ray_tasks.interrupt), contextlib.closing(ray_tasks.run_tasks(tasks)) as finished:
+    gpus = float(ray_tasks.connect().cluster_resources().get("GPU", 0))
+    needs = {job.run.id: ray_tasks.resources(job.run.recipe(), cluster_gpus=gpus) for job in queue}
+    variables = ray_tasks.environment()
+    tasks = {
+        job.run.id: functools.partial(_ray_task, job, {**variables, "OMP_NUM_THREADS": str(needs[job.run.id].threads)})
+        for job in queue
+    }
+    folders = [job.results.run_dir(job.run) for job in queue]
+    with (
+        progress.board(folders, log) as watch,
+        handle_signals(ray_tasks.interrupt),
+        contextlib.closing(ray_tasks.run_tasks(tasks, needs, watch=watch)) as finished,
+    ):
         for name, value in finished:
             if isinstance(value, str):  # the task was lost: no command could record why
                 outcome.failed[name] = value
@@ -125,11 +136,19 @@ def _run_on_ray(queue: Sequence[Job], outcome: Outcome, log: Log) -> None:
             outcome.add(done)
 
 
-def _ray_task(job: Job) -> tuple[list[str], Outcome]:
+def _ray_task(job: Job, variables: Mapping[str, str]) -> tuple[list[str], Outcome]:
     lines: list[str] = []
-    worker = Worker(lines.append)  # the lock is held by the scheduler that waits for this task
+    worker = Worker(lines.append, environment=variables)  # the scheduler that waits for this task holds the lock
+    _wait_for(job.results.run_dir(job.run))
     with signals_to(worker):
         return lines, job.run_on(worker)
+
+
+def _wait_for(run: Path) -> None:
+    """Wait until the command of a lost task has saved and ended: it holds the lock of the run folder."""
+    deadline = time.monotonic() + _SECONDS_TO_SAVE
+    while run.is_dir() and is_folder_locked(run) and time.monotonic() < deadline:
+        time.sleep(0.5)
 
 
 # ----------------------------------------------------------------------------------------------------------------- jobs

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -24,13 +24,22 @@ class Worker:
         log: called with lines of text for the user.
         lock_file: open lock file that commands inherit, if this process holds the lock.
         threads: CPU threads per command; the command's default if None.
+        environment: further variables for commands.
     """
 
-    def __init__(self, log: Log, lock_file: IO[str] | None = None, threads: int | None = None) -> None:
+    def __init__(
+        self,
+        log: Log,
+        lock_file: IO[str] | None = None,
+        threads: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self.log = log
         self.signal: int | None = None
         self._inherited = () if lock_file is None else (lock_file.fileno(),)
-        self._environment = {**os.environ} | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+        self._environment = {**os.environ, **(environment or {})}
+        if threads is not None:
+            self._environment["OMP_NUM_THREADS"] = str(threads)
         self._process: subprocess.Popen[bytes] | None = None
 
     def interrupt(self, number: int) -> None:

@@ -33,8 +33,7 @@ class ChunkedBackend:
     def mean_input(self) -> Tensor:
         """The mean over pairs of the aggregated input u."""
         if self.split:
-            rows = self.pairs.rows
-            counts = torch.stack([torch.bincount(side, minlength=rows) for side in (self.left, self.right)])
+            counts = self.pairs.counts(self.features.device)
             return join_means(counts.to(self.wide) @ self.features.to(self.wide) / len(self.pairs), self.aggregation)
         total = torch.zeros(self.features.shape[1], dtype=self.wide, device=self.features.device)
         for chunk in self._chunks():

@@ -128,13 +128,29 @@ class Pairs:
 
     def tensors(self, device: torch.device | str = "cpu") -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """`(left, right, targets)` as int64, int64 and float32 tensors on a device; moved there once."""
-        import torch
-
         key = str(device)
         if key not in self._on_device:
-            indices = [torch.from_numpy(a.astype(np.int64)).to(device) for a in (self.left, self.right)]
-            self._on_device[key] = (*indices, torch.from_numpy(self.targets).to(device))
+            indices = [_send(a.astype(np.int64), device) for a in (self.left, self.right)]
+            self._on_device[key] = (*indices, _send(self.targets, device))
         return self._on_device[key]  # type: ignore[no-any-return]
+
+    def counts(self, device: torch.device | str = "cpu") -> torch.Tensor:
+        """(2, rows) how often each row is the left and the right one of a pair; counted on the host and moved once."""
+        key = f"counts {device}"
+        if key not in self._on_device:
+            sides = [np.bincount(side, minlength=self.rows) for side in (self.left, self.right)]
+            self._on_device[key] = _send(np.stack(sides), device)
+        return self._on_device[key]  # type: ignore[no-any-return]
+
+
+def _send(array: NDArray[Any], device: torch.device | str) -> torch.Tensor:
+    """An array as a tensor on a device. Pinned memory lets a GPU copy it while the host works on."""
+    import torch
+
+    tensor = torch.from_numpy(array)
+    if torch.device(device).type == "cuda" and torch.cuda.is_available():
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def roll_pairs(K: int, M: int, labels: ArrayLike | None = None) -> Pairs:

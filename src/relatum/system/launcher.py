@@ -78,6 +78,12 @@ def check_devices(place: Place | None, devices: int | None) -> None:
     raise error
 
 
+def processes_per_machine(devices: int, environ: Mapping[str, str] = os.environ) -> int:
+    """How many processes of a run on `devices` share this machine's disk."""
+    place = find_place(environ)
+    return devices if place is None else max(place.local_size, 1)
+
+
 def processes_per_share(devices: int, environ: Mapping[str, str] = os.environ) -> int:
     """Among how many processes the CPU threads that this one sees are divided.
 

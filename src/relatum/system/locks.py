@@ -141,6 +141,13 @@ def try_lock(file: IO[str] | IO[bytes]) -> bool:
     return True
 
 
+def is_folder_locked(folder: Path) -> bool:
+    """Whether another process holds the lock of a folder; False where that cannot be told."""
+    with contextlib.suppress(OSError), (folder / LOCK).open("rb") as file:
+        return is_locked(file)
+    return False
+
+
 def is_locked(file: IO[bytes]) -> bool:
     """Whether another process has locked an open file; OSError where that cannot be told."""
     if fcntl is None:  # pragma: no cover (Windows)

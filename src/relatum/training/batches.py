@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,10 @@ from relatum import registry, rng, views
 from relatum.config import Recipe
 from relatum.config.methods import METHODS
 from relatum.data import ImageSet
+from relatum.data.stream.images import is_streamed
+from relatum.data.stream.order import StreamOrder
 from relatum.objectives.batch import Batch
+from relatum.training.pixels import PixelSource, StepPixels
 from relatum.training.view_sources import Visible, sources
 
 
@@ -63,15 +67,19 @@ class BatchMaker:
         self.side = recipe.data.side or images.side
         self.mean, self.std = recipe.data.mean or images.mean, recipe.data.std or images.std
         self._order = lru_cache(maxsize=2)(self._make_order)
-        self._resident = self._move_images() if self.device.type == "cuda" else None
+        self._stream_order: StreamOrder | None = None
+        if is_streamed(images.images):
+            order = {"seed": recipe.seed, "window": recipe.data.window, "lanes": recipe.data.lanes}
+            self._stream_order = StreamOrder(images.images.shard_counts(), **order)
+        steps = recipe.train.epochs * self.steps_per_epoch
+        self._pixels = PixelSource(images.images, self._sources, steps, self.device)
 
     def make(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over the whole run."""
         recipe = self.recipe
-        epoch, within = divmod(step, self.steps_per_epoch)
-        size = recipe.train.batch_size
-        mini_batch = self._order(epoch)[within * size : (within + 1) * size]
-        indices = mini_batch[self.rank :: self.world]
+        epoch, mini_batch = self._mini_batch(step)
+        pixels = self._pixels.get(step)
+        indices = pixels.indices
         params = views.sample(
             self.policy,
             seed=recipe.seed,
@@ -83,8 +91,7 @@ class BatchMaker:
             pad=recipe.data.pad or 0,
             side=self.side,
         )
-        source_KM = sources(indices, labels=self._visible, seed=recipe.seed, epoch=epoch, views=recipe.views.number)
-        made = self._views(source_KM.reshape(-1), params, self.side)
+        made = self._views(pixels.rows, pixels.sources.reshape(-1), params, self.side)
         labels = None if self.labels is None else torch.from_numpy(self.labels[indices]).to(self.device)
         return Batch(
             views=made.reshape(recipe.views.number, len(indices), *made.shape[1:]),
@@ -95,10 +102,24 @@ class BatchMaker:
             epoch=epoch,
             step=step,
             num_images=len(mini_batch) if self.shared else len(indices),
-            small_views=self._small_views(epoch, indices),
+            small_views=self._small_views(epoch, pixels),
         )
 
-    def _small_views(self, epoch: int, indices: NDArray[np.int64]) -> torch.Tensor | None:
+    def _mini_batch(self, step: int) -> tuple[int, NDArray[np.int64]]:
+        """The epoch of a step, and the images of its mini-batch over all processes."""
+        epoch, within = divmod(step, self.steps_per_epoch)
+        start, stop = within * self.recipe.train.batch_size, (within + 1) * self.recipe.train.batch_size
+        if self._stream_order is not None:
+            return epoch, self._stream_order(epoch, start, stop)
+        return epoch, self._order(epoch)[start:stop]
+
+    def _sources(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """This process's images of a step, (M,), and the image behind each of their views, (K, M)."""
+        epoch, mini_batch = self._mini_batch(step)
+        indices, seed = mini_batch[self.rank :: self.world], self.recipe.seed
+        return indices, sources(indices, labels=self._visible, seed=seed, epoch=epoch, views=self.recipe.views.number)
+
+    def _small_views(self, epoch: int, pixels: StepPixels) -> torch.Tensor | None:
         """The small views of multi-crop, (L, M, C, h, w); their numbers continue after the K views."""
         recipe = self.recipe
         number = recipe.views.small_number
@@ -109,7 +130,7 @@ class BatchMaker:
             views.POLICIES[recipe.views.small_policy],
             seed=recipe.seed,
             epoch=epoch,
-            indices=indices,
+            indices=pixels.indices,
             views=number,
             height=self.images.images.shape[1],
             width=self.images.images.shape[2],
@@ -117,32 +138,25 @@ class BatchMaker:
             side=side,
             first=recipe.views.number,
         )
-        made = self._views(np.tile(indices, number), params, side)
-        return made.reshape(number, len(indices), *made.shape[1:])
+        made = self._views(pixels.rows, np.tile(pixels.slots, number), params, side)
+        return made.reshape(number, len(pixels.indices), *made.shape[1:])
 
     def names(self, indices: NDArray[np.int64]) -> list[str]:
         """A name per image for people: its file; empty where images have none. Labels are not looked at."""
         return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
 
-    def _views(self, source: NDArray[np.int64], params: views.ViewParams, side: int) -> torch.Tensor:
+    def _views(self, pixels: Any, numbers: NDArray[np.int64], params: views.ViewParams, side: int) -> torch.Tensor:
         made: torch.Tensor = views.make_views(
-            self.images.images if self._resident is None else self._resident,
-            source,
+            pixels,
+            numbers,
             params,
             side=side,
             mean=self.mean,
             std=self.std,
             threads=self.recipe.run.threads,
-            backend=self.recipe.run.kernels if self._resident is None else "torch",
+            backend="torch" if isinstance(pixels, torch.Tensor) else self.recipe.run.kernels,
         )
         return made.to(self.device, non_blocking=True)
-
-    def _move_images(self) -> torch.Tensor | None:
-        """The dataset in device memory, if it takes less than half of what is free: no view touches the host."""
-        free, _ = torch.cuda.mem_get_info(self.device)
-        if self.images.images.nbytes > free // 2:
-            return None
-        return torch.from_numpy(np.ascontiguousarray(self.images.images)).to(self.device)
 
     def _make_order(self, epoch: int) -> NDArray[np.int64]:
         return rng.permutation(len(self.images), rng.ORDER, self.recipe.seed, epoch)

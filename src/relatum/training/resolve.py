@@ -17,6 +17,7 @@ from relatum.config import Draft, Recipe, Values
 from relatum.config.methods import METHODS
 from relatum.data import ImageSet
 from relatum.data.fingerprint import fingerprint, matches
+from relatum.data.stream.images import is_streamed
 from relatum.errors import InputError
 from relatum.kernels import numba_available
 from relatum.system import launcher
@@ -80,6 +81,7 @@ def resolve(draft: Draft, *, root: Path | None = None, images: ImageSet | None =
         "data.images": len(images),
         "data.fingerprint": fingerprint(images),
     }
+    draft = _with_storage(draft, images)
     folder_defaults: Values = {}
     if request.data.name not in registry.DATASETS and method.trains:
         folder_defaults = _folder_defaults(draft, len(images), whole.side)
@@ -139,6 +141,12 @@ def resume(
     return Resolved(recipe, images, validation, visible_labels(images, recipe), warnings=tuple(warnings))
 
 
+def _with_storage(draft: Draft, images: ImageSet) -> Draft:
+    """The draft with `data.storage` as it was decided: `auto` depends on the disk, and a resume must not."""
+    storage = "stream" if is_streamed(images.images) else "map"
+    return replace(draft, values={**draft.values, "data.storage": storage})
+
+
 def check_recipe(recipe: Recipe) -> None:
     """Refuse a recipe that cannot run here, before an image is decoded."""
     find_device(recipe.run.device)
@@ -167,6 +175,9 @@ def _load(recipe: Recipe, root: Path | None) -> ImageSet:
         mean=section.mean,
         std=section.std,
         strict=section.strict,
+        storage=section.storage,
+        cache_bytes=int(section.cache_gb * 1e9 / launcher.processes_per_machine(recipe.run.devices)),
+        threads=recipe.run.threads,
     )
 
 

@@ -14,7 +14,7 @@ from relatum.runs.folder import RunFolder
 from relatum.system.progress import Display
 
 # Keys that a resume may change without changing a bit of the result.
-FREE_ON_RESUME = ("log.", "checkpoint.", "version", "run.prefetch")
+FREE_ON_RESUME = ("log.", "checkpoint.", "version", "run.prefetch", "data.cache_gb")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from torch import nn
 
 from relatum import registry
 from relatum.config import Recipe
+from relatum.data.stream.images import is_streamed
 from relatum.distributed import World
 from relatum.errors import Interrupted, RelatumError
 from relatum.objectives import Objective
@@ -75,6 +76,7 @@ def train(
         _write_start(folder, trainer.recipe, resolved, trainer.total, launch=team.place.token)
     try:
         _run_steps(trainer, maker, folder, display, first_process=first_process)
+        _record_damaged(resolved, folder, team)
         if first_process:
             snapshots.save_pairs(folder.path, objective, maker)
             if hasattr(objective, "predict"):  # a run that is killed from here on is scored by the next resume
@@ -145,6 +147,16 @@ def _run_steps(
         snapshots.save_views(folder.path, maker)
     if trainer.total:
         trainer.train()
+
+
+def _record_damaged(resolved: Resolved, folder: RunFolder, team: Team) -> None:
+    """Add to the record the streamed images that no process could decode."""
+    if not is_streamed(resolved.images.images):
+        return
+    seen = team.gather(resolved.images.images.damaged)
+    skipped = dict.fromkeys((*resolved.images.skipped, *(item for items in seen for item in items)))
+    if team.first:
+        folder.update_record(skipped=[{"path": s.path, "reason": s.reason} for s in skipped])
 
 
 def _recorded_seconds(folder: RunFolder) -> float:

@@ -1,0 +1,182 @@
+"""From shards to an `ImageSet` that is streamed: splits and classes from the index, statistics from a sample.
+
+The rules for splits and classes are those of folders (`relatum.data.folder`).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from relatum.data import folder
+from relatum.data.dataset import RGB
+from relatum.data.decode import image_size
+from relatum.data.decoded import moments
+from relatum.data.imageset import ImageSet
+from relatum.data.paths import cache_dir
+from relatum.data.shards import find
+from relatum.data.stream.images import StreamedImages
+from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
+from relatum.data.stream.store import INDEX_FILE, LocalShards, RemoteShards, Store, is_url
+from relatum.errors import InputError
+from relatum.system.cpus import available_cpus
+
+_STATISTICS = 1024  # images that mean and standard deviation are computed from
+_DISK_SHARE = 0.25  # of the disk with the cache: shards that would take more decoded are streamed
+CACHE_BYTES = 8 << 30  # of shards at a URL, by default
+
+
+def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | None:
+    """The shards that data names: a URL, a tar file, or a folder of tar files; None if it is something else."""
+    if is_url(data) and not str(data).startswith("file://"):
+        return RemoteShards(str(data), cache_bytes)
+    path = Path(str(data).removeprefix("file://")).expanduser()
+    found = find(path)
+    if found is None:
+        return None
+    listed = path / INDEX_FILE  # names shards that were there when it was written
+    if path.is_dir() and listed.is_file():
+        from relatum.data.stream.index import shard_names
+
+        try:
+            found = sorted({*found, *(path / name for name in shard_names(listed.read_bytes()))})
+        except Exception:  # a damaged index is reported where it is used
+            found = list(found)
+    return LocalShards(found)
+
+
+def too_large_to_decode(index: ShardIndex, side: int) -> bool:
+    """Whether the decoded images would take more than a quarter of the disk with the cache."""
+    return len(index) * 3 * side * side > _DISK_SHARE * shutil.disk_usage(cache_dir()).total
+
+
+def load(
+    store: Store,
+    split: str = "train",
+    *,
+    side: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    strict: bool = False,
+    threads: int | None = None,
+) -> ImageSet:
+    """A split of shards, streamed.
+
+    Args:
+        store: the shards.
+        split: `train`, `test`, `val` or `unlabeled`.
+        side: decode to this many pixels; by default chosen from a sample.
+        mean: per channel; by default computed from a sample, as is `std`.
+        std: likewise.
+        strict: raise an error where an image cannot be decoded.
+        threads: that decode; by default one per core.
+    """
+    index = open_index(store)
+    whole, skipped = readable(index, store)
+    parts = _splits(index, whole)
+    if not len(whole):
+        detail = f" ({len(skipped)} could not be read; the first: {skipped[0].path!r}, {skipped[0].reason})"
+        raise InputError(f"{store.place} contains no readable image{detail if skipped else ''}.")
+    if split not in parts:
+        raise InputError(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
+    prefix, train = parts["train"]
+    side = side or choose_side(index, store, train)
+    workers = threads or available_cpus()
+    images = StreamedImages(index, store, train, side=side, threads=workers, strict=strict)
+    if mean is None or std is None:
+        mean, std = _statistics(images)
+    classes, labels = _classes(index, train, prefix)
+    if split != "train":
+        head, numbers = parts[split]
+        images = images.select(np.arange(0)) if not len(numbers) else _other(images, numbers)
+        classes, labels = _classes(index, numbers, head) if split != "unlabeled" else ((), None)
+    return ImageSet(
+        name=Path(store.place).name or store.place,
+        split=split,
+        images=cast(Any, images),
+        labels=labels,
+        classes=classes,
+        mean=cast(RGB, tuple(mean)),
+        std=cast(RGB, tuple(std)),
+        pad=side // 8,
+        files=images.files,
+        skipped=tuple(skipped),
+    )
+
+
+def split_names_of(store: Store | None) -> tuple[str, ...]:
+    """The splits of shards."""
+    assert store is not None
+    index = open_index(store)
+    return tuple(_splits(index, range(len(index))))
+
+
+def _other(images: StreamedImages, numbers: Numbers) -> StreamedImages:
+    chosen = images.select(np.arange(0))
+    chosen.numbers = numbers
+    return chosen
+
+
+def _splits(index: ShardIndex, whole: Numbers) -> dict[str, tuple[str, Numbers]]:
+    """The prefix of folders and the images of each split."""
+    tops = {name: name.partition(os.sep)[0] for name in index.folders}
+    names = folder.split_names(set(tops.values()))
+    if names is None:
+        return {"train": ("", whole)}
+    numbers = np.asarray(whole, np.int64)
+    of_folder = index.samples["folder"][numbers]
+    parts: dict[str, tuple[str, Numbers]] = {}
+    for top, split in names.items():
+        members = [place for place, name in enumerate(index.folders) if tops[name] == top]
+        parts[split] = (top, numbers[np.isin(of_folder, members)])
+    return parts
+
+
+def _classes(index: ShardIndex, numbers: Numbers, prefix: str) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+    """Class names and labels: by `.cls` members if all images have one, else by the folders that they lie in."""
+    rows = index.samples[numbers.start : numbers.stop] if isinstance(numbers, range) else index.samples[numbers]
+    if len(rows) and int(rows["number"].min()) >= 0:
+        values, labels = np.unique(rows["number"], return_inverse=True)
+        width = len(str(int(values.max())))
+        return (
+            (tuple(f"{value:0{width}d}" for value in values), labels.astype(np.int64))
+            if len(values) > 1
+            else ((), None)
+        )
+    used = np.unique(rows["folder"])
+    names = {int(place): os.path.relpath(index.folders[place] or ".", prefix or ".") for place in used}
+    classes = folder.class_names(["x" if name == "." else f"{name}{os.sep}x" for name in names.values()])
+    if not classes:
+        return (), None
+    table = np.zeros(int(used.max()) + 1, np.int64)
+    for place, name in names.items():
+        table[place] = classes.index(name)
+    return classes, table[rows["folder"]]
+
+
+def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
+    """The side by the rule of folders, from the headers of a sample."""
+    step = max(1, len(numbers) // folder.SAMPLE)
+    sizes = []
+    for number in numbers[::step]:
+        row = index.samples[number]
+        shard = int(np.searchsorted(index.firsts, number, side="right")) - 1
+        sizes.append(image_size(BytesIO(store.read_apart(shard, int(row["offset"]), int(row["size"])))))
+    return folder.side_of(sizes)
+
+
+def _statistics(images: StreamedImages) -> tuple[RGB, RGB]:
+    """Mean and standard deviation of evenly spaced images: all of them if there are few."""
+    number = min(_STATISTICS, len(images))
+    chosen = np.unique(np.linspace(0, len(images) - 1, number).astype(np.int64))
+    pixels = images.sample(chosen).reshape(-1, 3)
+    total = pixels.sum(0, dtype=np.uint64).astype(np.float64)
+    squares = np.square(pixels, dtype=np.uint16).sum(0, dtype=np.uint64).astype(np.float64)
+    return moments(len(pixels), total, squares)

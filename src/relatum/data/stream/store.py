@@ -1,0 +1,245 @@
+"""Where shards lie: tar files on a disk, or at a URL that fsspec can open (https, s3, gs, ...).
+
+fsspec is needed for URLs alone (extra `remote`). Reading from a URL is tried again a few times before it is an error.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any, Protocol, TypeVar
+
+from relatum.data.stream.blocks import BlockCache
+from relatum.errors import InputError, RelatumError
+
+T = TypeVar("T")
+_MAX_OPEN = 64  # shards that are open at a time
+_TRIES, _WAIT = 4, 0.5  # attempts to read from a URL; seconds before the second one, doubled each time
+_REQUESTS = 16  # at a time, for the sizes of shards
+_BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+INDEX_FILE = "relatum-index.json"
+
+
+class Store(Protocol):
+    """A list of shards whose bytes can be read from several threads.
+
+    Attributes:
+        place: the folder or URL, for messages.
+        names: the names of the shards, in order.
+    """
+
+    place: str
+    names: list[str]
+
+    @property
+    def sizes(self) -> list[int | None]:
+        """The size of each shard in bytes; None where it is missing."""
+
+    @property
+    def stamp(self) -> str:
+        """Changes when a shard does."""
+
+    def read(self, number: int, start: int, size: int) -> bytes:
+        """At most `size` bytes of a shard."""
+
+    def read_apart(self, number: int, start: int, size: int) -> bytes:
+        """As `read`, for bytes whose neighbours will not be read."""
+
+    def open(self, number: int) -> IO[bytes]:
+        """A shard as a file, to be read from its start to its end."""
+
+    def read_file(self, name: str) -> bytes | None:
+        """A file that lies beside the shards, or None."""
+
+
+def is_url(data: str | Path) -> bool:
+    """Whether data is named by a URL rather than a path."""
+    return isinstance(data, str) and "://" in data
+
+
+class LocalShards:
+    """Shards on a disk; at most 64 are open at a time.
+
+    Args:
+        paths: the tar files, in order; they lie in one folder.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = list(paths)
+        self.place = str(self._paths[0].parent if self._paths else "")
+        self.names = [path.name for path in self._paths]
+        self._idle: OrderedDict[int, int] = OrderedDict()  # number of the file: its descriptor, the oldest first
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._idle)
+
+    @cached_property
+    def _statuses(self) -> list[os.stat_result | None]:
+        return [path.stat() if path.is_file() else None for path in self._paths]
+
+    @property
+    def sizes(self) -> list[int | None]:
+        """The size of each shard; None where it is missing."""
+        return [None if status is None else status.st_size for status in self._statuses]
+
+    @property
+    def times(self) -> list[int]:
+        """When each shard was last changed, in nanoseconds."""
+        return [0 if status is None else status.st_mtime_ns for status in self._statuses]
+
+    @property
+    def stamp(self) -> str:
+        """Names, sizes and times of change."""
+        return _digest(str(Path(self.place).resolve()), self.names, self.sizes, self.times)
+
+    def read(self, number: int, start: int, size: int) -> bytes:
+        """At most `size` bytes of a shard."""
+        with self._lock:
+            handle = self._idle.pop(number, None)
+        if handle is None:  # not open, or in use by another thread
+            handle = os.open(self._paths[number], os.O_RDONLY)
+        try:
+            return os.pread(handle, size, start)
+        finally:
+            with self._lock:
+                spare = self._idle.pop(number, None)
+                self._idle[number] = handle
+                oldest = self._idle.popitem(last=False)[1] if len(self._idle) > _MAX_OPEN else None
+            for unused in (spare, oldest):
+                if unused is not None:
+                    os.close(unused)
+
+    read_apart = read
+
+    def open(self, number: int) -> IO[bytes]:
+        """A shard as a file."""
+        return self._paths[number].open("rb")
+
+    def read_file(self, name: str) -> bytes | None:
+        """A file that lies beside the shards, or None."""
+        path = Path(self.place) / name
+        return path.read_bytes() if path.is_file() else None
+
+
+def _close(handles: OrderedDict[int, int]) -> None:
+    while handles:
+        os.close(handles.popitem()[1])
+
+
+class RemoteShards:
+    """Shards at a URL, read in blocks that are kept in a cache of bounded size on the local disk.
+
+    Args:
+        url: a folder of tar files, a tar file, or tar files by number: `https://host/train-{000..146}.tar`.
+        cache_bytes: the most that this process stores on the local disk.
+    """
+
+    def __init__(self, url: str, cache_bytes: int) -> None:
+        try:
+            import fsspec
+        except ImportError:
+            raise InputError("data at a URL needs fsspec: pip install fsspec.") from None
+        self.place = url
+        try:
+            self._system, path = fsspec.core.url_to_fs(url)
+            self._paths = [str(p) for p in self._list(str(path))]
+        except RelatumError:
+            raise
+        except (ImportError, ValueError) as error:  # a protocol that is unknown, or needs another package
+            raise InputError(f"{url} cannot be opened: {' '.join(str(error).split())}") from None
+        except Exception as error:  # whatever the protocol's library raises
+            raise InputError(f"{url} cannot be read: {' '.join(str(error).split()) or type(error).__name__}") from None
+        if not self._paths:
+            raise InputError(
+                f"{url} has no tar files: give the URL of a folder of them, of one, or x-{{000..099}}.tar."
+            )
+        self._folder = self._paths[0].rpartition("/")[0]
+        self.names = [path.rpartition("/")[2] for path in self._paths]
+        self._cache = BlockCache(cache_bytes, self._fetch, self.stamp)
+
+    def _list(self, path: str) -> list[str]:
+        if braces := _BRACES.search(path):
+            first, last = braces.groups()
+            numbers = (str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
+            return [path[: braces.start()] + n + path[braces.end() :] for n in numbers]
+        if path.endswith(".tar"):
+            return [path]
+        path = path.rstrip("/")
+        if (index := self._cat(f"{path}/{INDEX_FILE}")) is not None:
+            from relatum.data.stream.index import shard_names
+
+            return [f"{path}/{name}" for name in shard_names(index)]
+        return sorted(name for name in self._system.ls(path, detail=False) if str(name).endswith(".tar"))
+
+    @cached_property
+    def sizes(self) -> list[int | None]:
+        """The size of each shard; None where it is missing."""
+
+        def size(path: str) -> int | None:
+            try:
+                return int(_patient(lambda: self._system.info(path)["size"], path) or 0)
+            except FileNotFoundError:
+                return None
+
+        with ThreadPoolExecutor(_REQUESTS) as pool:
+            return list(pool.map(size, self._paths))
+
+    @property
+    def stamp(self) -> str:
+        """Names and sizes."""
+        return _digest(self.place, self.names, self.sizes)
+
+    def read(self, number: int, start: int, size: int) -> bytes:
+        """At most `size` bytes of a shard, through the cache."""
+        return self._cache.read(number, start, min(size, max(0, (self.sizes[number] or 0) - start)))
+
+    def read_apart(self, number: int, start: int, size: int) -> bytes:
+        """As `read`, past the cache."""
+        return self._fetch(number, start, size)
+
+    def open(self, number: int) -> IO[bytes]:
+        """A shard as a file."""
+        file: IO[bytes] = _patient(lambda: self._system.open(self._paths[number], "rb"), self._paths[number])
+        return file
+
+    def read_file(self, name: str) -> bytes | None:
+        """A file that lies beside the shards, or None."""
+        return self._cat(f"{self._folder}/{name}")
+
+    def _cat(self, path: str) -> bytes | None:
+        try:
+            return bytes(_patient(lambda: self._system.cat_file(path), path))
+        except (FileNotFoundError, PermissionError):
+            return None
+
+    def _fetch(self, number: int, start: int, size: int) -> bytes:
+        path = self._paths[number]
+        content = bytes(_patient(lambda: self._system.cat_file(path, start=start, end=start + size), path))
+        return content if len(content) <= size else content[start : start + size]  # a server that ignores ranges
+
+
+def _patient(call: Callable[[], T], path: str) -> T:
+    """Call again after an error of the network; a file that is not there is no such error."""
+    for attempt in range(_TRIES):
+        try:
+            return call()
+        except (FileNotFoundError, PermissionError):
+            raise
+        except Exception as error:  # each protocol has its own errors
+            if attempt == _TRIES - 1:
+                reason = " ".join(str(error).split())[:200] or type(error).__name__
+                raise RelatumError(f"{path} could not be read after {_TRIES} attempts: {reason}.") from error
+            time.sleep(_WAIT * 2**attempt)
+    raise AssertionError
+
+
+def _digest(*facts: Any) -> str:
+    return hashlib.sha256(repr(facts).encode("utf-8", "surrogateescape")).hexdigest()[:24]

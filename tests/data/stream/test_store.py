@@ -1,0 +1,114 @@
+"""Shards at a URL: a real web server on this machine, a cache smaller than the data, failures of the network."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shard_maker import number_of, write_shards
+
+import relatum.data
+from relatum.data.stream import store
+from relatum.data.stream.images import is_streamed
+from relatum.errors import InputError, RelatumError
+
+pytest.importorskip("fsspec")
+pytest.importorskip("aiohttp")
+
+
+class Handler(SimpleHTTPRequestHandler):
+    """A web server that answers ranges, as storage services do."""
+
+    failures = 0
+
+    def do_GET(self) -> None:
+        if type(self).failures and self.path.endswith(".tar"):
+            type(self).failures -= 1
+            self.send_error(503)
+            return
+        path = Path(self.translate_path(self.path))
+        wanted = self.headers.get("Range")
+        if wanted is None or not path.is_file():
+            super().do_GET()
+            return
+        first, last = wanted.removeprefix("bytes=").split("-")
+        content = path.read_bytes()
+        part = content[int(first) : int(last) + 1 if last else None]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}")
+        self.end_headers()
+        self.wfile.write(part)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[str]:
+    write_shards(tmp_path / "web", [30, 20, 40])
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "web"))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("place", ["", "/part-{000..002}.tar"])
+def test_a_url_gives_what_the_folder_gives(server: str, tmp_path: Path, place: str) -> None:
+    remote = relatum.data.load(server + place, cache_bytes=1 << 30)
+    local = relatum.data.load(tmp_path / "web", storage="stream")
+    assert is_streamed(remote.images)
+    assert np.array_equal(remote.images[:], local.images[:])
+    assert remote.labels is not None
+    assert local.labels is not None
+    assert remote.labels.tolist() == local.labels.tolist()
+    assert (remote.classes, remote.mean, remote.std) == (local.classes, local.mean, local.std)
+
+
+def test_a_cache_smaller_than_the_data(
+    server: str, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("relatum.data.stream.store.BlockCache", partial(store.BlockCache, block=8192))
+    images = relatum.data.load(server, cache_bytes=40_000).images
+    assert sum(p.stat().st_size for p in (tmp_path / "web").glob("*.tar")) > 4 * 40_000
+    generator = np.random.default_rng(0)
+    for _ in range(20):
+        chosen = generator.permutation(90)[:16]
+        assert number_of(images[chosen]).tolist() == chosen.tolist()
+        assert sum(p.stat().st_size for p in (own_cache / "blocks").rglob("*.block")) <= 40_000
+
+
+def test_failures_of_the_network_are_tried_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = relatum.data.load(server).images
+    monkeypatch.setattr("relatum.data.stream.store._WAIT", 0.01)
+    Handler.failures = 2
+    assert number_of(images[:3]).tolist() == [0, 1, 2]
+    Handler.failures = 1000
+    try:
+        with pytest.raises(RelatumError, match=r"part-00.\.tar could not be read after 4 attempts"):
+            images[:]
+    finally:
+        Handler.failures = 0
+
+
+def test_a_missing_shard_is_named(server: str, tmp_path: Path) -> None:
+    (tmp_path / "web" / "part-001.tar").unlink()
+    images = relatum.data.load(f"{server}/part-{{000..002}}.tar")
+    assert [(s.path, s.reason) for s in images.skipped] == [("part-001.tar", "the shard is missing")]
+    assert len(images) == 70
+
+
+def test_what_is_not_there_is_one_line(server: str) -> None:
+    with pytest.raises(InputError, match="nothing-here"):
+        relatum.data.load(f"{server}/nothing-here")
+    with pytest.raises(InputError, match="cannot be opened"):
+        relatum.data.load("nosuchprotocol://host/shards")
+    with pytest.raises(InputError, match="can only be streamed"):
+        relatum.data.load(server, storage="map")

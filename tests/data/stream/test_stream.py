@@ -1,0 +1,181 @@
+"""Streamed images: the pixels, labels and names of decoded ones; indexes; URLs; damage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from shard_maker import number_of, png, write_shards, write_tar
+
+import relatum.data
+from relatum.data import folder, subsets
+from relatum.data.fingerprint import fingerprint
+from relatum.data.stream.images import StreamedImages, is_streamed
+from relatum.errors import InputError
+
+INDEX = ("relatum-index.json", "relatum-index.names", "relatum-index.samples")
+
+
+def stream(data: Path | str, **options) -> relatum.data.ImageSet:
+    return relatum.data.load(data, storage="stream", **options)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    return write_shards(tmp_path / "shards", [20, 5, 30, 1])
+
+
+def test_pixels_labels_names_and_statistics_are_those_of_decoded_images(shards: Path) -> None:
+    decoded, streamed = relatum.data.load(shards), stream(shards)
+    assert is_streamed(streamed.images)
+    assert streamed.images.shape == decoded.images.shape
+    assert np.array_equal(streamed.images[:], decoded.images[np.argsort(number_of(decoded.images))])
+    assert streamed.labels is not None
+    assert streamed.labels.tolist() == [n % 3 for n in range(56)]
+    assert (streamed.classes, streamed.mean, streamed.std, streamed.pad) == (
+        decoded.classes,
+        decoded.mean,
+        decoded.std,
+        decoded.pad,
+    )
+    assert streamed.files is not None
+    assert streamed.files[41] == "000041.png"
+    assert number_of(streamed.images[np.array([50, 3, 3])]).tolist() == [50, 3, 3]
+    assert number_of(streamed.images[5][None]).tolist() == [5]
+
+
+def test_a_packed_folder_has_the_same_splits_and_classes(tmp_path: Path, picture) -> None:
+    for split in ("train", "test"):
+        for name in ("cat", "dög"):
+            for i in range(4):
+                picture(tmp_path / "photos" / split / name / f"{i}.png", seed=i + len(split) + len(name))
+    folder.shard(tmp_path / "photos", tmp_path / "shards", size=10_000, seed=0)
+    assert all((tmp_path / "shards" / name).is_file() for name in INDEX)
+    for split in ("train", "test"):
+        decoded, streamed = (relatum.data.load(tmp_path / "shards", split, storage=s) for s in ("map", "stream"))
+        assert decoded.files is not None
+        assert streamed.files is not None
+        assert decoded.labels is not None
+        assert streamed.labels is not None
+        places = [list(decoded.files).index(f"{split}/{f.removeprefix(split + '/')}") for f in streamed.files]
+        assert places != sorted(places)  # packed in random order
+        assert np.array_equal(streamed.images[:], decoded.images[places])
+        assert streamed.labels.tolist() == decoded.labels[places].tolist()
+        assert streamed.classes == decoded.classes == ("cat", "dög")
+
+
+def test_subsets_stay_streams(shards: Path) -> None:
+    images = stream(shards)
+    rest, held = subsets.split_validation(images, 0.25, seed=1)
+    assert is_streamed(rest.images)
+    assert is_streamed(held.images)
+    seen = [*number_of(rest.images[:]), *number_of(held.images[:])]
+    assert sorted(seen) == list(range(56))
+    assert rest.files is not None
+    assert [int(name[:6]) for name in rest.files] == number_of(rest.images[:]).tolist()
+    assert rest.images.shard_counts().sum() == 42
+    assert fingerprint(rest) != fingerprint(images)
+    assert fingerprint(images) == fingerprint(stream(shards))
+
+
+def test_shards_without_an_index_are_listed_once(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream(shards)
+    monkeypatch.setattr("relatum.data.stream.index._list", None)  # would fail if it were called
+    assert len(stream(shards)) == 56
+    assert len(relatum.data.load(shards)) == 56
+    monkeypatch.undo()
+    write_shards(shards, [20, 5, 30, 2])
+    assert len(stream(shards)) == 57
+
+
+@pytest.fixture
+def packed(tmp_path: Path) -> Path:
+    """Four shards of about 14 pictures, with their index."""
+    for number in range(56):
+        path = tmp_path / "photos" / "ab"[number % 2] / f"{number:02d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(number))
+    assert len(folder.shard(tmp_path / "photos", tmp_path / "packed", size=15_000)) >= 3
+    return tmp_path / "packed"
+
+
+def test_lost_and_truncated_shards_are_named_skipped_and_counted(packed: Path) -> None:
+    whole = stream(packed)
+    (packed / "000000.tar").unlink()
+    cut = packed / "000001.tar"
+    cut.write_bytes(cut.read_bytes()[:6_000])
+    images = stream(packed)
+    reasons = {s.path: s.reason for s in images.skipped}
+    lost = int(reasons["000000.tar"].split("its ")[1].split()[0])
+    gone = int(reasons["000001.tar"].split("cut off: ")[1].split()[0])
+    assert lost > 5
+    assert gone > 5
+    assert len(images) == len(whole) - lost - gone
+    assert set(number_of(images.images[:])) < set(range(56))
+    assert len(set(number_of(images.images[:]))) == len(images)
+    with pytest.raises(InputError, match=r"2 files .* strict"):
+        stream(packed, strict=True)
+    assert "000000.tar" in {s.path for s in relatum.data.load(packed, storage="map").skipped}
+
+
+def test_foreign_files_are_named(shards: Path) -> None:
+    (shards / "part-001.tar").write_bytes(b"this is no tar file" * 1000)
+    (shards / "notes.txt").write_text("hello")
+    images = stream(shards)
+    assert len(images) == 51
+    assert [s.path for s in images.skipped] == ["part-001.tar"]
+    with pytest.raises(InputError, match=r"part-001\.tar"):
+        stream(shards, strict=True)
+
+
+def test_an_image_that_cannot_be_decoded_is_replaced_by_the_next_one(tmp_path: Path, capsys) -> None:
+    good = {f"{n}.png": png(n) for n in range(4)}
+    write_tar(
+        tmp_path / "s" / "0.tar",
+        {"0.png": png(0), "1.png": b"no picture", "2.png": png(2)[:60], "3.png": good["3.png"]},
+    )
+    images = stream(tmp_path / "s").images
+    assert isinstance(images, StreamedImages)
+    pixels, actual = images.rows(np.array([1, 0, 2]))
+    assert number_of(pixels).tolist() == [3, 0, 3]
+    assert actual.tolist() == [3, 0, 3]
+    assert [s.path for s in images.damaged] == ["1.png", "2.png"]
+    assert "1.png cannot be read" in capsys.readouterr().err
+    with pytest.raises(InputError, match=r"1\.png .* strict"):
+        stream(tmp_path / "s", strict=True).images[:]
+
+
+def test_a_damaged_or_outdated_index_is_not_used(packed: Path, capsys) -> None:
+    names = packed / "relatum-index.names"
+    names.write_bytes(names.read_bytes().replace(b"05.png", b"5x.png"))
+    assert sorted(number_of(stream(packed).images[:])) == list(range(56))
+    assert "changed since" in capsys.readouterr().err
+    (packed / "relatum-index.json").write_text("{")
+    assert len(stream(packed)) == 56
+    assert "not readable" in capsys.readouterr().err
+
+
+def test_shards_that_were_packed_anew_are_listed_again(packed: Path) -> None:
+    first, second = packed / "000000.tar", packed / "000001.tar"
+    a, b = first.read_bytes(), second.read_bytes()
+    size = max(len(a), len(b))
+    for path, content in ((first, b), (second, a)):  # same sizes as listed, other members
+        path.write_bytes(content.ljust(size, b"\0")[: path.stat().st_size])
+    images = stream(packed)
+    numbers = [int(name.split("/")[1][:2]) for name in images.files or ()]
+    assert number_of(images.images[:]).tolist() == numbers
+
+
+def test_what_cannot_be_streamed_is_refused(tmp_path: Path, picture) -> None:
+    picture(tmp_path / "photos" / "1.png")
+    with pytest.raises(InputError, match="only tar shards can"):
+        stream(tmp_path / "photos")
+    with pytest.raises(InputError, match="shapes cannot be streamed"):
+        stream("shapes")
+
+
+def test_shards_that_would_fill_the_disk_are_streamed(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_streamed(relatum.data.load(shards).images)
+    monkeypatch.setattr("relatum.data.stream.loading._DISK_SHARE", 1e-9)
+    assert is_streamed(relatum.data.load(shards).images)
