@@ -7,8 +7,10 @@ import pytest
 from relatum import config, registry
 from relatum.config import conditions
 from relatum.config.methods import METHODS
+from relatum.config.protocols import FinetuneSettings
 from relatum.config.recipe import all_keys
 from relatum.data import sets
+from relatum.errors import InputError
 
 
 @pytest.mark.parametrize("row", conditions.CONDITIONS, ids=str)
@@ -50,3 +52,14 @@ def test_stl10(method: str, epochs: int, batch_size: int | None, policy: str, sp
     values = config.defaults(method, "paper", "stl10", "resnet34")
     assert (values["train.epochs"], values.get("train.batch_size")) == (epochs, batch_size)
     assert (values["views.policy"], values["data.split"]) == (policy, split)
+
+
+def test_the_fast_preset() -> None:
+    values = config.defaults("relational", "fast", "cifar10", "conv4")
+    assert (values["views.number"], values["views.strength"], values["train.schedule"]) == (8, 0.5, "cosine")
+    assert values["train.lr"] == 4e-3
+    assert "train.lr" not in config.defaults("relational", "fast", "cifar10", "resnet32")  # tuned for Conv-4 alone
+    assert "views.strength" not in config.defaults("relational", "paper", "cifar10", "conv4")
+    with pytest.raises(InputError, match="rotation has no preset fast"):
+        config.defaults("rotation", "fast", "cifar10", "conv4")
+    assert FinetuneSettings().resolve("fast", "cifar10") == FinetuneSettings().resolve("paper", "cifar10")

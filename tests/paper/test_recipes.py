@@ -15,7 +15,8 @@ FAMILIES = {name: (members, tables) for name, members, tables in recipes.familie
 
 def test_the_folder_is_what_the_grid_says() -> None:
     assert {p.stem: p.read_text("utf-8") for p in FOLDER.glob("*.toml")} == {
-        name: recipes.to_toml(name, members, tables) for name, (members, tables) in FAMILIES.items()
+        "hour": recipes.hour(),
+        **{name: recipes.to_toml(name, members, tables) for name, (members, tables) in FAMILIES.items()},
     }
 
 

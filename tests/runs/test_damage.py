@@ -189,7 +189,7 @@ def test_a_step_out_of_range_is_refused(interrupted: Path, pictures: Path, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("old", "new"), [("seed = 1", "seed = 7"), ("lr = 0.001", "lr = 0.1"), ("epochs = 3", "epochs = 2")]
+    ("old", "new"), [("seed = 1", "seed = 7"), ("lr = 0.004", "lr = 0.1"), ("epochs = 3", "epochs = 2")]
 )
 def test_an_edited_recipe_is_refused(interrupted: Path, tmp_path: Path, old: str, new: str) -> None:
     shutil.copytree(interrupted, tmp_path / "run")

@@ -32,17 +32,31 @@ def test_a_folder_gets_defaults_for_this_machine_and_says_which(
     pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolved = of(pictures)
-    assert resolved.folder_defaults == {"backbone.name": "conv4", "views.number": 8, "train.epochs": 200}
+    folder = {"preset": "fast", "backbone.name": "conv4", "views.number": 8, "train.epochs": 200}
+    assert resolved.folder_defaults == folder
+    assert (resolved.recipe.preset, resolved.recipe.train.schedule, resolved.recipe.train.lr) == (
+        "fast",
+        "cosine",
+        4e-3,
+    )
     assert resolved.recipe.views.number == 8
     assert resolved.recipe.train.epochs == 200  # few images: many passes, up to the paper's
     partly_set = of(pictures, views__number=4, train__epochs=3)
     assert (partly_set.recipe.views.number, partly_set.recipe.train.epochs) == (4, 3)
-    assert partly_set.folder_defaults == {"backbone.name": "conv4"}
+    assert partly_set.folder_defaults == {"preset": "fast", "backbone.name": "conv4"}
+    paper = of(pictures, preset="paper")
+    assert (paper.recipe.train.schedule, paper.recipe.train.lr, "preset" in paper.folder_defaults) == (
+        "constant",
+        1e-3,
+        False,
+    )
     assert of("shapes").folder_defaults == {}
-    assert of(pictures, method="simclr").recipe.views.number == 2
+    simclr = of(pictures, method="simclr").recipe
+    assert (simclr.views.number, simclr.preset) == (2, "paper")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     gpu = of(pictures).recipe
     assert (gpu.backbone.name, gpu.views.number, gpu.run.device, gpu.run.prefetch) == ("resnet32", 16, "cuda", "on")
+    assert (gpu.preset, gpu.train.lr) == ("fast", 1e-3)  # the higher rate was tuned for Conv-4
 
 
 def test_compile_pays_for_long_runs_with_a_compiler(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,3 +221,17 @@ def test_a_bad_policy_is_refused():
     for bad in ({"crop": "center"}, {"turn": "left"}, {"hue": (-0.7, 0.7)}):
         with pytest.raises(ValueError, match=next(iter(bad))):
             Policy(**bad)
+
+
+def test_the_strength_of_colour_jitter() -> None:
+    policy = POLICIES["relational"]
+    assert policy.with_strength(1.0) is policy
+    half = policy.with_strength(0.5)
+    assert half.brightness == half.contrast == half.saturation == pytest.approx((0.6, 1.4))
+    assert half.hue == pytest.approx((-0.1, 0.1))
+    drawn = sample(half, seed=1, epoch=0, indices=np.arange(500), views=2, height=32, width=32, pad=4, side=32)
+    full = sample(policy, seed=1, epoch=0, indices=np.arange(500), views=2, height=32, width=32, pad=4, side=32)
+    np.testing.assert_allclose(drawn.factors[:, :3] - 1, (full.factors[:, :3] - 1) / 2, atol=1e-6)
+    np.testing.assert_allclose(drawn.factors[:, 3], full.factors[:, 3] / 2, atol=1e-6)
+    for name in ("box", "flip", "order", "gray"):
+        np.testing.assert_array_equal(getattr(drawn, name), getattr(full, name))

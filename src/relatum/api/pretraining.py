@@ -80,7 +80,8 @@ def pretrain(
         epochs: number of training epochs.
         minutes: time for training; K and epochs are chosen to fit, from a few measured steps.
         seed: random seed.
-        preset: `paper`, or `official` (the settings of the authors' code).
+        preset: `paper`, `official` (the settings of the authors' code) or `fast` (a good result in an hour on two CPU
+            cores); by default `paper`, and `fast` for a folder.
         recipe: TOML file with recipe keys to start from.
         set: recipe keys and values, as a mapping or as `key=value` strings.
         resume: continue from the newest checkpoint; start if there is none; do nothing if the run is finished.

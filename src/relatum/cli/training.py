@@ -36,7 +36,11 @@ def pretrain(
     ] = None,
     seed: Annotated[int | None, Option(help="random seed (default: 1)")] = None,
     preset: Annotated[
-        str | None, Option(help="paper, or official (the settings of the authors' code) (default: paper)")
+        str | None,
+        Option(
+            help="paper, official (the settings of the authors' code) or fast (a good result in an hour on two CPU"
+            " cores, used for folders) (default: paper)"
+        ),
     ] = None,
     recipe: Annotated[Path | None, Option(help="TOML file with recipe keys to start from")] = None,
     set: Set = None,

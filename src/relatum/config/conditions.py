@@ -1,4 +1,4 @@
-"""The paper's settings for particular methods, datasets and backbones, as rows of a table.
+"""Settings for particular presets, methods, datasets and backbones, as rows of a table.
 
 A row applies to a run that matches all its fields; an empty field matches everything. Later rows override earlier
 ones, and all override the method's defaults (`relatum.config.methods`).
@@ -16,6 +16,7 @@ class Condition:
     """A row of the table.
 
     Attributes:
+        preset: a preset's name; a row without one is the paper's, and applies to every preset.
         method: a method's name.
         labels: True matches methods that use labels, False the others, None all.
         dataset: a dataset's name.
@@ -23,16 +24,18 @@ class Condition:
         values: recipe keys and their values.
     """
 
+    preset: str = ""
     method: str = ""
     labels: bool | None = None
     dataset: str = ""
     backbone: str = ""
     values: Mapping[str, Any]
 
-    def matches(self, method: str, labels: bool, dataset: str, backbone: str) -> bool:
+    def matches(self, preset: str, method: str, labels: bool, dataset: str, backbone: str) -> bool:
         """Whether the row applies to a run."""
         return (
-            self.method in ("", method)
+            self.preset in ("", preset)
+            and self.method in ("", method)
             and self.labels in (None, labels)
             and self.dataset in ("", dataset)
             and self.backbone in ("", backbone)
@@ -58,13 +61,31 @@ CONDITIONS: tuple[Condition, ...] = (
             "views.policy": "finetune",
         },
     ),
+    # The preset `fast`: what an hour on two CPU cores is best spent on; docs/log.md has the trials.
+    Condition(
+        preset="fast",
+        method="relational",
+        values={
+            "views.number": 8,
+            "views.strength": 0.5,
+            "train.epochs": 100,
+            "train.schedule": "cosine",
+            "train.warmup_epochs": 1.0,
+        },
+    ),
+    Condition(preset="fast", method="relational", backbone="conv4", values={"train.lr": 4e-3}),
 )
 
 
-def values(method: str, labels: bool, dataset: str, backbone: str) -> dict[str, Any]:
-    """The paper's settings for a run, from all rows that apply to it."""
+def values(preset: str, method: str, labels: bool, dataset: str, backbone: str) -> dict[str, Any]:
+    """The settings for a run, from all rows that apply to it."""
     result: dict[str, Any] = {}
     for row in CONDITIONS:
-        if row.matches(method, labels, dataset, backbone):
+        if row.matches(preset, method, labels, dataset, backbone):
             result |= row.values
     return result
+
+
+def has_preset(preset: str, method: str) -> bool:
+    """Whether a row sets something for this preset and method."""
+    return any(row.preset == preset and row.method == method for row in CONDITIONS)

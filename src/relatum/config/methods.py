@@ -25,9 +25,10 @@ __all__ = [
     "SupervisedOptions",
 ]
 
-# The paper's settings, or those of the authors' code. For methods that came after the paper: the paper's comparison
-# (its head, views, optimiser and epochs), or the settings of the method's own paper, scaled to small images.
-PRESETS = ("paper", "official")
+# paper: the paper's settings; for methods that came after it, the paper's comparison (its head, views, optimiser and
+# epochs). official: those of the authors' code, or of the method's own paper, scaled to small images. fast: a good
+# result in little time (`relatum.config.conditions`).
+PRESETS = ("paper", "official", "fast")
 
 
 @dataclass(frozen=True)

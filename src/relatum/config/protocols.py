@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from relatum.config.methods import PRESETS
 from relatum.config.settings import setting
 from relatum.data import sets
 
@@ -49,7 +48,7 @@ class FinetuneSettings:
     """Settings of finetuning; what is not set comes from the preset (`FINETUNE_PRESETS`)."""
 
     epochs: int = setting(100, "passes over the labelled images (the paper's main text says 20)", ge=1)
-    preset: str = setting("run", "paper or official; by default the run's", choices=("run", *PRESETS))
+    preset: str = setting("run", "paper or official; by default the run's", choices=("run", "paper", "official"))
     lr: float | None = setting(None, "learning rate of the classifier", gt=0)
     backbone_lr: float | None = setting(None, "learning rate of the backbone", ge=0)
     batch_size: int | None = setting(None, "images per step", ge=1)
@@ -69,6 +68,7 @@ class FinetuneSettings:
     def resolve(self, run_preset: str, dataset: str) -> FinetuneSettings:
         """The settings with everything filled in from the preset and the dataset."""
         preset = run_preset if self.preset == "run" else self.preset
+        preset = preset if preset in FINETUNE_PRESETS else "paper"
         missing = {k: v for k, v in FINETUNE_PRESETS[preset].items() if getattr(self, k) in (None, "preset")}
         area = self.cutout_area if self.cutout_area is not None else sets.cutout_area(dataset)
         return replace(self, preset=preset, cutout_area=area, **missing)

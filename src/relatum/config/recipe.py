@@ -59,6 +59,9 @@ class Views:
 
     policy: str = setting("relational", "the chain of augmentations")
     number: int = setting(32, "K, views per image", ge=1)
+    strength: float = setting(
+        1.0, "factor of the ranges of the colour jitter (brightness, contrast, saturation, hue)", ge=0, le=1.25
+    )
     cutout_area: float | None = setting(
         None, "share of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
     )
@@ -247,11 +250,13 @@ def flatten(tables: Mapping[str, Any]) -> Values:
 
 
 def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
-    """What the paper (or the authors' code) uses for this condition."""
+    """What a preset uses for this condition: the paper's settings, those of the authors' code, or the fast ones."""
     row = registry.find(METHODS, "method", method)
     values: Values = {**row.defaults, **(row.official if preset == "official" else {})}
+    if preset == "fast" and not conditions.has_preset(preset, method):
+        raise InputError(f"{method} has no preset fast: use paper or official.")
     if row.trains:
-        values |= conditions.values(method, row.uses_labels, dataset, backbone)
+        values |= conditions.values(preset, method, row.uses_labels, dataset, backbone)
     if dataset in sets.names():
         facts = sets.get(dataset)
         values |= {"data.side": facts.side, "data.mean": facts.mean, "data.std": facts.std, "data.pad": facts.pad}
@@ -282,12 +287,13 @@ class Draft:
 
     def recipe(self, detected: Mapping[str, Any] | None = None) -> Recipe:
         """The complete recipe; `detected` (machine, data) overrides the paper's defaults, the user overrides both."""
-        get = self.values.get
+        get, detected = self.values.get, detected or {}
         method = str(get("method", TOP["method"]))
-        backbone = get("backbone.name", BackboneName.name)
-        base = defaults(method, get("preset", TOP["preset"]), get("data.name", ""), backbone)
+        preset = get("preset", detected.get("preset", TOP["preset"]))
+        backbone = get("backbone.name", detected.get("backbone.name", BackboneName.name))
+        base = defaults(method, preset, get("data.name", ""), backbone)
         untrained = {} if METHODS[method].trains else {"train.epochs": 0}
-        values = {**base, **(detected or {}), **self.values, **untrained}
+        values = {**base, **detected, **self.values, **untrained}
         if values.get("views.policy") == "finetune":
             values.setdefault("views.cutout_area", sets.cutout_area(str(get("data.name", ""))))
         return Recipe.from_values(values)

@@ -23,7 +23,9 @@ from relatum.system.files import write_text
 
 _SECTIONS = ("data", "views", "backbone", "objective", "train")
 _LEFT_OUT = ("split", "side", "mean", "std", "pad", "strict", "images", "fingerprint")
-_SCHEDULED = {row.dataset for row in CONDITIONS}  # datasets with a K or a number of epochs of their own
+_SCHEDULED = {
+    row.dataset for row in CONDITIONS if not row.preset
+}  # datasets with a K or a number of epochs of their own
 
 
 def families() -> Iterator[tuple[str, list[Pretraining], list[str]]]:
@@ -79,21 +81,36 @@ def _flags(members: Sequence[Pretraining]) -> Iterator[str]:
 
 def to_toml(name: str, members: Sequence[Pretraining], tables: Sequence[str]) -> str:
     """A recipe file: the tables it serves, how to run it and its family, and every key that decides the weights."""
-    import tomli_w
-
-    recipe = members[0].recipe().tables()
-    document: dict[str, Any] = {key: recipe[key] for key in ("method", "preset", "seed")}
-    for section in _SECTIONS:
-        keys = {k: v for k, v in recipe[section].items() if section != "data" or k not in _LEFT_OUT}
-        document |= {section: keys} if keys else {}
     head = [f"# Tables: {', '.join(tables)}.", f"# relatum pretrain --recipe recipes/{name}.toml --out runs/{name}"]
     head += ["# The family's other runs:", *(f"#   {flag}" for flag in _flags(members))]
+    return _document(members[0].recipe(), head)
+
+
+def _document(recipe: config.Recipe, head: Sequence[str]) -> str:
+    """Lines of comment, and every key that decides the weights."""
+    import tomli_w
+
+    tables = recipe.tables()
+    document: dict[str, Any] = {key: tables[key] for key in ("method", "preset", "seed")}
+    for section in _SECTIONS:
+        keys = {k: v for k, v in tables[section].items() if section != "data" or k not in _LEFT_OUT}
+        document |= {section: keys} if keys else {}
     return "\n".join(head) + "\n\n" + tomli_w.dumps(document)
 
 
+def hour() -> str:
+    """The recipe file of the preset `fast` on CIFAR-10."""
+    head = [
+        "# Relational reasoning in about an hour on two CPU cores: the preset fast in full.",
+        "# relatum pretrain --recipe recipes/hour.toml --out runs/hour",
+    ]
+    return _document(config.Draft({"preset": "fast", "data.name": "cifar10"}).recipe(), head)
+
+
 def write(folder: str | Path) -> list[Path]:
-    """Write all recipes into a folder; gives their paths."""
-    paths = []
+    """Write all recipes into a folder and return their paths."""
+    paths = [Path(folder) / "hour.toml"]
+    write_text(paths[0], hour())
     for name, members, tables in families():
         paths.append(Path(folder) / f"{name}.toml")
         write_text(paths[-1], to_toml(name, members, tables))

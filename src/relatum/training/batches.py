@@ -58,6 +58,7 @@ class BatchMaker:
         self.labels = labels if uses_labels else None
         self.rank, self.world, self.shared, self.device = rank, world, shared, torch.device(device)
         policy = registry.find(views.POLICIES, "policy (views.policy):", recipe.views.policy)
+        policy = policy.with_strength(recipe.views.strength)
         self.policy = replace(policy, cutout_area=recipe.views.cutout_area or policy.cutout_area)
         self._visible = Visible.of(labels) if labels is not None and METHODS[recipe.method].semi_supervised else None
         full, rest = divmod(len(images), recipe.train.batch_size)
@@ -127,7 +128,7 @@ class BatchMaker:
             return None
         side = recipe.views.small_side or self.side // 2
         params = views.sample(
-            views.POLICIES[recipe.views.small_policy],
+            views.POLICIES[recipe.views.small_policy].with_strength(recipe.views.strength),
             seed=recipe.seed,
             epoch=epoch,
             indices=pixels.indices,

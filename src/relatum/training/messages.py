@@ -46,7 +46,7 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
 
 
 def _as_flags(defaults: Values) -> str:
-    flags = {"backbone.name": "--backbone", "views.number": "--views", "train.epochs": "--epochs"}
+    flags = {"preset": "--preset", "backbone.name": "--backbone", "views.number": "--views", "train.epochs": "--epochs"}
     return ", ".join(f"{flags[key]} {value}" for key, value in defaults.items())
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from relatum import config, data, registry
 from relatum.config import Draft, Recipe, Values
+from relatum.config.conditions import has_preset
 from relatum.config.methods import METHODS
 from relatum.data import ImageSet
 from relatum.data.fingerprint import fingerprint, matches
@@ -234,7 +235,7 @@ def has_compiler() -> bool:
 
 
 def _folder_defaults(draft: Draft, images: int, side: int) -> Values:
-    """Backbone, views and epochs for a folder on this machine, where the user did not set them."""
+    """Preset, backbone, views and epochs for a folder on this machine, where the user did not set them."""
     gpu = find_device(draft.request.run.device) != "cpu"
     backbone = ("resnet34" if side >= 64 else "resnet32") if gpu else "conv4"
     views = draft.get("views.number", FOLDER_K["gpu" if gpu else "cpu"])
@@ -242,7 +243,9 @@ def _folder_defaults(draft: Draft, images: int, side: int) -> Values:
         views = draft.request.views.number
     budget = _FOLDER_VIEWS * (32 / side) ** 2
     epochs = 100 if gpu else int(min(200, max(10, round(budget / (images * int(views))))))
-    defaults = {"backbone.name": backbone, "views.number": views, "train.epochs": epochs}
+    defaults: Values = {"backbone.name": backbone, "views.number": views, "train.epochs": epochs}
+    if has_preset("fast", draft.request.method):
+        defaults = {"preset": "fast", **defaults}
     return {key: value for key, value in defaults.items() if key not in draft.values}
 
 

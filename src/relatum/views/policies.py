@@ -60,6 +60,22 @@ class Policy:
     cutout_p: float = 0.0
     cutout_area: float = 0.25
 
+    def with_strength(self, strength: float) -> Policy:
+        """The same chain with the ranges of its colour jitter scaled about no change; 1 leaves them as they are."""
+        if strength == 1:
+            return self
+
+        def scaled(bounds: Range, neutral: float) -> Range:
+            return neutral + strength * (bounds[0] - neutral), neutral + strength * (bounds[1] - neutral)
+
+        return replace(
+            self,
+            brightness=scaled(self.brightness, 1.0),
+            contrast=scaled(self.contrast, 1.0),
+            saturation=scaled(self.saturation, 1.0),
+            hue=scaled(self.hue, 0.0),
+        )
+
     def __post_init__(self) -> None:
         if self.crop not in ("none", "padded", "resized"):
             raise ValueError(f"crop must be none, padded or resized, not {self.crop!r}")
