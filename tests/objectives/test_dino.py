@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from small import agree, small_batch, small_objective, unsettle
+from small import EDGES, agree, projections, same, small_batch, small_objective, unsettle
 
 from relatum import config
 from relatum.errors import InputError
+from relatum.objectives.agreement import mean_cross_entropy
 from relatum.objectives.base import Objective
 
 
@@ -54,6 +55,14 @@ def test_the_loss_and_its_gradient_equal_a_loop(views: int, images: int, small: 
     expected = 0.9 * center + 0.1 * sum(teacher) / len(teacher)
     torch.testing.assert_close(objective.center, expected, rtol=0, atol=1e-12)
     assert 0 <= float(metrics["target_entropy"]) <= torch.log(torch.tensor(5.0))
+
+
+@pytest.mark.parametrize("kind", EDGES)
+def test_the_cross_entropy_equals_a_loop_at_the_edges(kind: str) -> None:
+    student, teacher = projections(kind, views=3), projections(kind, views=2, seed=1).detach()
+    center = teacher.mean((0, 1))
+    targets = ((teacher - center) / 0.04).softmax(2)
+    same(mean_cross_entropy(targets, (student / 0.1).log_softmax(2)), oracle(student, teacher, center), student)
 
 
 def test_frozen_prototypes_get_no_gradient_until_their_epoch() -> None:
