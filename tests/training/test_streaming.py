@@ -80,6 +80,21 @@ def test_same_views_as_from_memory_and_for_any_number_of_processes(shards: Path)
             assert part.num_images == batch.num_images
 
 
+def test_steps_are_decoded_ahead_only_when_they_come_in_turn(shards: Path) -> None:
+    maker = maker_for(resolved_for(shards, **{"train.epochs": 2}))
+    ahead = maker._pixels._ahead
+    assert ahead is not None
+    maker.make(0)
+    assert set(ahead._waiting) == set(range(1, 16))
+    maker.make(1)
+    assert set(ahead._waiting) == set(range(2, 16))
+    maker.make(9)  # out of turn: a picture for the report, or a step after a resume
+    assert set(ahead._waiting) == set(range(2, 16)) - {9}
+    maker.close()
+    assert not ahead._waiting
+    assert len(maker.make(3).indices) == 16
+
+
 def test_semi_supervised_views_come_from_images_of_the_class(shards: Path) -> None:
     resolved = resolved_for(shards, **{"data.labels": 0.5})
     maker = BatchMaker(resolved.images, resolved.recipe, labels=resolved.labels, uses_labels=False)
@@ -110,6 +125,7 @@ def test_an_interrupted_run_resumes_with_the_same_bits(
     assert_same_run(tmp_path / "part", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_trains(shards: Path, tmp_path: Path) -> None:
     flags = [f"--set={text}" for text in SETS]
     flags += ["--views", "2", "--batch-size", "16", "--epochs", "1", "--device", "cpu", "--threads", "1"]

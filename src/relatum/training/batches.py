@@ -142,6 +142,10 @@ class BatchMaker:
         made = self._views(pixels.rows, np.tile(pixels.slots, number), params, side)
         return made.reshape(number, len(pixels.indices), *made.shape[1:])
 
+    def close(self) -> None:
+        """Stop preparing steps ahead; any step can still be made."""
+        self._pixels.close()
+
     def names(self, indices: NDArray[np.int64]) -> list[str]:
         """A name per image for people: its file; empty where images have none. Labels are not looked at."""
         return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]

@@ -146,6 +146,7 @@ class Trainer:
             self._log() as metrics,
             signals.collect(self.recipe.checkpoint.signal) as stopped,
             self.display.training(self.total, self.step),
+            closing(self.maker),
         ):
             self._clock = time.monotonic()
             for batch in batches(self.maker, self.step, self.total, ahead=ahead):

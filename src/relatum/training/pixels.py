@@ -73,6 +73,11 @@ class PixelSource:
         slots = np.searchsorted(needed, indices)
         return StepPixels(self._upload(rows), actual[slots], slots, np.searchsorted(needed, source_KM))
 
+    def close(self) -> None:
+        """Stop decoding ahead; any step can still be asked for."""
+        if self._ahead is not None:
+            self._ahead.close()
+
     def _needed(self, step: int) -> Numbers:
         indices, source_KM = self._sources(step)
         return np.unique(np.concatenate([indices, source_KM.reshape(-1)]))
@@ -106,6 +111,7 @@ class DecodedAhead:
     def __init__(self, images: StreamedImages, needed: Callable[[int], Numbers], steps: int) -> None:
         self._images, self._needed, self._steps = images, needed, steps
         self._waiting: dict[int, Future[Any]] = {}
+        self._last = -1
         # One thread asks for steps in turn; the stream's own threads decode the images of a step.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="relatum-ahead")
 
@@ -113,6 +119,9 @@ class DecodedAhead:
         """The images of a step, their pixels, and which images these pixels are of (see `StreamedImages.rows`)."""
         waiting = self._waiting.pop(step, None)
         needed, rows, actual = self._decode(step) if waiting is None else waiting.result()
+        in_turn, self._last = step == self._last + 1, step
+        if not in_turn:  # a single step, or the first one of a run
+            return needed, rows, actual
         ahead = min(_MOST, max(_LEAST, _BYTES // max(1, rows.nbytes)))
         for other in [number for number in self._waiting if not step < number <= step + ahead]:
             self._waiting.pop(other).cancel()
@@ -120,6 +129,11 @@ class DecodedAhead:
             if number not in self._waiting:
                 self._waiting[number] = self._pool.submit(self._decode, number)
         return needed, rows, actual
+
+    def close(self) -> None:
+        """Cancel what waits, so that a process that stops does not decode it first."""
+        while self._waiting:
+            self._waiting.popitem()[1].cancel()
 
     def _decode(self, step: int) -> tuple[Numbers, NDArray[np.uint8], Numbers]:
         needed = self._needed(step)

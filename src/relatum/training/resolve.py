@@ -16,6 +16,7 @@ from relatum import config, data, registry
 from relatum.config import Draft, Recipe, Values
 from relatum.config.conditions import has_preset
 from relatum.config.methods import METHODS
+from relatum.config.recipe import Machine
 from relatum.data import ImageSet
 from relatum.data.fingerprint import fingerprint, matches
 from relatum.data.stream.images import is_streamed
@@ -178,7 +179,7 @@ def _load(recipe: Recipe, root: Path | None) -> ImageSet:
         strict=section.strict,
         storage=section.storage,
         cache_bytes=int(section.cache_gb * 1e9 / launcher.processes_per_machine(recipe.run.devices)),
-        threads=recipe.run.threads,
+        threads=_threads(recipe.run),
     )
 
 
@@ -224,9 +225,13 @@ def resolve_machine(recipe: Recipe) -> Recipe:
         compile = "on" if work >= _COMPILE_VIEWS and (device == "cuda" or has_compiler()) else "off"
     if prefetch == "auto":  # on a CPU the views would only take the cores that the network works on
         prefetch = "off" if device == "cpu" else "on"
-    threads = run.threads or max(1, torch.get_num_threads() // launcher.processes_per_share(run.devices))
-    resolved = replace(run, device=device, kernels=kernels, compile=compile, prefetch=prefetch, threads=threads)
+    resolved = replace(run, device=device, kernels=kernels, compile=compile, prefetch=prefetch, threads=_threads(run))
     return replace(recipe, run=resolved)
+
+
+def _threads(run: Machine) -> int:
+    """CPU threads of this process: as the recipe says, else an equal share of the cores."""
+    return run.threads or max(1, torch.get_num_threads() // launcher.processes_per_share(run.devices))
 
 
 def has_compiler() -> bool:

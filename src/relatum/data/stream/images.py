@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from relatum.data.decode import decode, reason
 from relatum.data.imageset import Skipped
 from relatum.data.stream.index import Names, ShardIndex
-from relatum.data.stream.store import Store
+from relatum.data.stream.store import REQUESTS, Store
 from relatum.errors import InputError, RelatumError
 from relatum.system.progress import Display
 
@@ -150,7 +150,8 @@ class StreamedImages:
             except Exception:  # it is named when training comes to it
                 return None
 
-        images = [image for image in self._source.pool.map(work, indices) if image is not None]
+        with ThreadPoolExecutor(REQUESTS) as pool:
+            images = [image for image in pool.map(work, indices) if image is not None]
         if not images:
             raise InputError(f"{self._source.store.place} contains no readable image in a sample of {len(indices)}.")
         return np.stack(images)

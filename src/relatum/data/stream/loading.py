@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +25,7 @@ from relatum.data.paths import cache_dir
 from relatum.data.shards import find
 from relatum.data.stream.images import StreamedImages
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
-from relatum.data.stream.store import INDEX_FILE, LocalShards, RemoteShards, Store, is_url
+from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
 from relatum.errors import InputError
 from relatum.system.cpus import available_cpus
 
@@ -163,13 +164,14 @@ def _classes(index: ShardIndex, numbers: Numbers, prefix: str) -> tuple[tuple[st
 
 def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
     """The side by the rule of folders, from the headers of a sample."""
-    step = max(1, len(numbers) // folder.SAMPLE)
-    sizes = []
-    for number in numbers[::step]:
+
+    def size(number: int) -> tuple[int, int] | None:
         row = index.samples[number]
         shard = int(np.searchsorted(index.firsts, number, side="right")) - 1
-        sizes.append(image_size(BytesIO(store.read_apart(shard, int(row["offset"]), int(row["size"])))))
-    return folder.side_of(sizes)
+        return image_size(BytesIO(store.read_apart(shard, int(row["offset"]), int(row["size"]))))
+
+    with ThreadPoolExecutor(REQUESTS) as pool:
+        return folder.side_of(list(pool.map(size, numbers[:: max(1, len(numbers) // folder.SAMPLE)])))
 
 
 def _statistics(images: StreamedImages) -> tuple[RGB, RGB]:

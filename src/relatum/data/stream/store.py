@@ -24,7 +24,7 @@ from relatum.errors import InputError, RelatumError
 T = TypeVar("T")
 _MAX_OPEN = 64  # shards that are open at a time
 _TRIES, _WAIT = 4, 0.5  # attempts to read from a URL; seconds before the second one, doubled each time
-_REQUESTS = 16  # at a time, for the sizes of shards
+REQUESTS = 16  # at a time, for sizes of shards and single images
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 INDEX_FILE = "relatum-index.json"
 
@@ -189,7 +189,7 @@ class RemoteShards:
             except FileNotFoundError:
                 return None
 
-        with ThreadPoolExecutor(_REQUESTS) as pool:
+        with ThreadPoolExecutor(REQUESTS) as pool:
             return list(pool.map(size, self._paths))
 
     @property

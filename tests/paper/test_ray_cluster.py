@@ -1,0 +1,107 @@
+"""A grid on real Ray: two nodes of a cluster on this machine, a killed worker, a killed node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from relatum.paper import progress
+from relatum.paper.grid import Evaluation, Pretraining
+from relatum.paper.measured import Results
+from relatum.paper.scheduler import execute
+
+ray = pytest.importorskip("ray")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A head without CPUs and two nodes with one each."""
+    from ray.cluster_utils import Cluster
+
+    started = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    nodes = [started.add_node(num_cpus=1) for _ in range(2)]
+    ray.init(address=started.address, logging_level="error")
+    yield started, nodes
+    ray.shutdown()
+    started.shutdown()
+
+
+def grid() -> Any:
+    """Two trainings of 320 steps and their linear evaluation."""
+    methods = ("relational", "simclr")
+    runs = [Pretraining(method, "shapes", "conv4", 2, 20, 16, seed=1, limit_train=256) for method in methods]
+    evaluations = [Evaluation(run, "linear", "shapes", "test", "", 1) for run in runs]
+    return SimpleNamespace(evaluations=evaluations, pictures=())
+
+
+def accuracies(results: Results) -> dict[str, float]:
+    paths = sorted(results.out.rglob("evaluations/*.json"))
+    return {str(path.relative_to(results.out)): json.loads(path.read_text())["accuracy"] for path in paths}
+
+
+def once_training(results: Results, action: Callable[[], None], seen: list[Any]) -> threading.Thread:
+    """Call an action as soon as two runs train; the rows of the view are collected."""
+
+    def watch() -> None:
+        deadline = time.monotonic() + 200
+        while time.monotonic() < deadline:
+            rows = progress.running(list((results.out / "runs").glob("*")))
+            seen.extend(rows)
+            if len(rows) == 2:
+                action()
+                return
+            time.sleep(0.1)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    return thread
+
+
+def parents_of_pretraining(out: Path) -> list[int]:
+    """The processes that started `relatum pretrain` in a folder: workers of Ray."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            arguments = (entry / "cmdline").read_bytes().decode().split("\0")
+            if "pretrain" in arguments and any(argument.startswith(str(out)) for argument in arguments):
+                found.append(int((entry / "stat").read_text().rpartition(")")[2].split()[1]))
+        except OSError:
+            continue
+    return found
+
+
+def test_two_nodes_give_the_results_of_one_machine_whatever_is_killed(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, nodes = cluster
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    local = Results(tmp_path / "local")
+    assert not execute(grid(), local).failed
+    expected = accuracies(local)
+    assert len(expected) == 2
+
+    def kill_a_worker() -> None:
+        os.kill(parents_of_pretraining(tmp_path / "worker")[0], signal.SIGKILL)
+
+    def kill_a_node() -> None:
+        started.remove_node(nodes[0], allow_graceful=False)
+
+    for name, action in (("worker", kill_a_worker), ("node", kill_a_node)):
+        results, seen, said = Results(tmp_path / name), list[Any](), list[str]()
+        thread = once_training(results, action, seen)
+        outcome = execute(grid(), results, executor="ray", log=said.append)
+        thread.join()
+        assert not outcome.failed, (outcome.failed, said)
+        assert any(row[1].startswith("step ") for row in seen)
+        assert accuracies(results) == expected
+        print(name, *said, *seen[-2:], sep="\n  ")
