@@ -63,8 +63,8 @@ def stages(views: int, batch_size: int, side: int, backbone: str, steps: int = 1
         z = timed("backbone forward", lambda b=batch: objective.encode(b))
         leaf = z.detach().requires_grad_()
         pairs = relation.roll_pairs(views, batch_size)
-        found = timed("head forward", lambda p=pairs, x=leaf: relation.pair_loss(objective.relation, x, p))
-        timed("head backward", lambda f=found: f.loss.backward())
+        scored = timed("head forward", lambda p=pairs, x=leaf: relation.pair_loss(objective.relation, x, p))
+        timed("head backward", lambda f=scored: f.loss.backward())
         timed("backbone backward", lambda z=z, x=leaf: z.backward(x.grad))
         timed("update", update)
     return {name: float(np.median(values[3:])) for name, values in taken.items()}

@@ -20,12 +20,12 @@ def main(steps: int = 20) -> list[float]:
     generator = np.random.default_rng(1)
     losses = []
     for step in range(steps):
-        chosen = generator.integers(0, len(images), 32)
+        selected = generator.integers(0, len(images), 32)
         params = views.sample(  # K = 8 views of each of 32 images: first the random parameters ...
             views.POLICIES["relational"],
             seed=1,
             epoch=step,
-            indices=chosen,
+            indices=selected,
             views=8,
             height=32,
             width=32,
@@ -33,7 +33,7 @@ def main(steps: int = 20) -> list[float]:
             side=32,
         )
         batch = views.make_views(  # ... then the pixels
-            images.images, np.tile(chosen, 8), params, side=32, mean=images.mean, std=images.std
+            images.images, np.tile(selected, 8), params, side=32, mean=images.mean, std=images.std
         )
         loss, metrics = objective(batch.reshape(8, 32, *batch.shape[1:]))
         optimizer.zero_grad()

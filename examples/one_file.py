@@ -98,8 +98,8 @@ def main() -> tuple[float, float]:
     optimizer = torch.optim.Adam([*backbone.parameters(), *head.parameters()], 1e-3)
     backbone.train()
     for step in range(STEPS):
-        chosen = train[0][torch.randint(0, len(train[0]), (M,), generator=generator)]
-        views = torch.stack([make_views(chosen, generator) for _ in range(K)])
+        selected = train[0][torch.randint(0, len(train[0]), (M,), generator=generator)]
+        views = torch.stack([make_views(selected, generator) for _ in range(K)])
         z_KMd = backbone(views.flatten(0, 1)).unflatten(0, (K, M))  # one pass over all views
         pairs, targets = make_pairs(z_KMd)
         loss = focal_loss(head(pairs).squeeze(1), targets)

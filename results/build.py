@@ -31,14 +31,16 @@ SECTIONS: tuple[tuple[str, Request], ...] = (
 
 def command(name: str, request: Request) -> str:
     """The words that print a table."""
-    words = [f"relatum reproduce {name} --render --ledger results"]
-    words += [
-        f"--{key} {','.join(found)}" for key in ("datasets", "backbones", "methods") if (found := getattr(request, key))
+    flags = [f"relatum reproduce {name} --render --ledger results"]
+    flags += [
+        f"--{key} {','.join(values)}"
+        for key in ("datasets", "backbones", "methods")
+        if (values := getattr(request, key))
     ]
-    words += [f"--seeds {','.join(map(str, request.seeds))}"] if request.seeds else []
-    words += [f"--views {request.scale.views}"] if request.scale.views else []
-    words += [f"--epochs {request.scale.epochs}"] if request.scale.epochs else []
-    return " ".join(words)
+    flags += [f"--seeds {','.join(map(str, request.seeds))}"] if request.seeds else []
+    flags += [f"--views {request.scale.views}"] if request.scale.views else []
+    flags += [f"--epochs {request.scale.epochs}"] if request.scale.epochs else []
+    return " ".join(flags)
 
 
 def there(name: str, request: Request, results: Results) -> Request:
@@ -91,8 +93,8 @@ def runs(entries: Iterable[ledger.Entry]) -> str:
 
 
 def _figure(document: Mapping[str, Any], protocol: str, dataset: str, other: str = "") -> str:
-    found = {r["protocol"]: r for r in document["evaluations"] if r["dataset"] == dataset and not r.get("tag")}
-    result = found.get(other) or found.get(protocol)
+    by_protocol = {r["protocol"]: r for r in document["evaluations"] if r["dataset"] == dataset and not r.get("tag")}
+    result = by_protocol.get(other) or by_protocol.get(protocol)
     if result is None or result["accuracy"] is None:
         return ""
     note = (

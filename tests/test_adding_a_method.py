@@ -92,8 +92,8 @@ def test_other_processes_evaluate_and_report_its_run_without_knowing_it(
     relatum.pretrain("photos/", method="uniformity", out="runs/photos", **quick)
     (tmp_path / "uniformity.py").unlink()  # no other process can import it
     for line in COMMANDS.splitlines():
-        words = [sys.executable, "-m", *shlex.split(line)]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        arguments = [sys.executable, "-m", *shlex.split(line)]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "runs/photos/evaluations/knn-photos-val.json").read_text())
     assert result["pretrain"]["method"] == "uniformity"

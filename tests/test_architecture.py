@@ -17,7 +17,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "relatum"
 
 def imports(path: Path) -> set[str]:
     """The parts of relatum that a file imports, wherever in the file it does so."""
-    found: set[str] = set()
+    imported: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -26,8 +26,8 @@ def imports(path: Path) -> set[str]:
             names = [f"relatum.{alias.name}" for alias in node.names] if bare else [node.module]
         else:
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("relatum.")}
-    return found - {"__version__"}
+        imported |= {name.split(".")[1] for name in names if name.startswith("relatum.")}
+    return imported - {"__version__"}
 
 
 def part(path: Path) -> str:

@@ -76,7 +76,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("evaluate", "linear", "/no/such/run", "--data", "shapes", "--set", "x"), "has no '='"),
         (("reproduce", "linear-evalution", "--dry-run"), "linear-evaluation"),
         (("reproduce", "grain", "--dry-run", "--seeds", "one"), "whole numbers"),
-        (("reproduce", "grain", "--dry-run", "--seeds", "1,1"), "names 1 more than once"),
+        (("reproduce", "grain", "--dry-run", "--seeds", "1,1"), "lists 1 more than once"),
         (("reproduce", "grain", "--dry-run", "--seeds", ""), "--seeds is empty"),
         (("bench", "haed"), "did you mean 'head'"),
         (("export", "/no/such/run", "--format", "onx", "--out", "x"), "did you mean 'onnx'"),
@@ -119,8 +119,8 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_data_info(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("data", "info", str(pictures), "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert found["classes"] in (["across", "down", "slanted"], 3)
+    actual = json.loads(capsys.readouterr().out)
+    assert actual["classes"] in (["across", "down", "slanted"], 3)
     run("data", "info", str(pictures))
     assert "images" in capsys.readouterr().out
 

@@ -11,16 +11,16 @@ from relatum.errors import InputError
 
 def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     small = {"limit_train": 64, "epochs": 1, "batch_size": 16, "threads": 1}
-    steps = tuple((method, words, {**flags, **small}) for method, words, flags in demo._STEPS)
+    steps = tuple((method, description, {**flags, **small}) for method, description, flags in demo._STEPS)
     monkeypatch.setattr(demo, "_STEPS", steps)
     monkeypatch.setattr(demo, "_MAP", {"points": 100, "iterations": 300})
     with pytest.raises(SystemExit) as caught:
         cli.main(["demo", "--out", str(tmp_path / "demo")])
     assert not caught.value.code
     text = capsys.readouterr().out
-    for method, words, _ in steps:
+    for method, description, _ in steps:
         result = json.loads((tmp_path / "demo" / method / "evaluations" / "linear-shapes-test.json").read_text())
-        assert words in text
+        assert description in text
         assert f"{result['accuracy']:.2f}" in text
     assert (tmp_path / "demo" / "report.html").exists()
     assert "report.html" in text

@@ -31,8 +31,8 @@ def test_a_map_is_drawn_in_the_colours_of_its_classes_and_twice_alike(tmp_path: 
 
 
 def test_a_contact_sheet_shows_the_query_in_a_frame_then_its_nearest() -> None:
-    query, *found = [np.full((8, 8, 3), value, np.uint8) for value in (50, 150, 100)]
-    tiles = [drawing.Tile(image, "a\nfile name that is much too long for its tile.png", "0.5") for image in found]
+    query, *nearest = [np.full((8, 8, 3), value, np.uint8) for value in (50, 150, 100)]
+    tiles = [drawing.Tile(image, "a\nfile name that is much too long for its tile.png", "0.5") for image in nearest]
     pixels = np.asarray(drawing.contact_sheet([[drawing.Tile(query, "query.png", "query", marked=True), *tiles]]))
     row = pixels[40].tolist()
     shown = dict.fromkeys(tuple(p) for p in row if p[0] in (50, 150, 100) or p == [213, 94, 0])

@@ -14,7 +14,7 @@ TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 def rows() -> list[tuple[list[str], list[str]]]:
     """The cells of every row of every table, with those of its table's head."""
-    found, head = [], []
+    table_rows, head = [], []
     for line in (ROOT / "docs" / "fidelity.md").read_text("utf-8").splitlines():
         if not line.startswith("|"):
             head = []
@@ -23,8 +23,8 @@ def rows() -> list[tuple[list[str], list[str]]]:
         if not head:
             head = cells
         elif not set(line) <= set("|- "):
-            found.append((head, cells))
-    return found
+            table_rows.append((head, cells))
+    return table_rows
 
 
 ROWS = rows()

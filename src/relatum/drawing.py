@@ -29,7 +29,7 @@ METHODS = {  # colour (Okabe & Ito 2008) and marker of each method
     "deepinfomax": ("#E69F00", "v"),
     "supervised": ("#595959", "P"),
     "random": ("#BBBBBB", "x"),
-    # Methods after the paper: Tol's "muted" scheme, and a marker of their own.
+    # Methods after the paper: Tol's "muted" scheme, and other markers.
     "moco": ("#88CCEE", "s"),
     "byol": ("#332288", "p"),
     "simsiam": ("#AA4499", "h"),

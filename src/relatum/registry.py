@@ -29,6 +29,7 @@ class Backbone:
         summary: one line of description.
         num_features: size of its representation.
         parameters: number of its parameters, without a classifier.
+        multiply_adds: of one forward pass of a 32 x 32 image; only estimates of training time use it.
     """
 
     target: str
@@ -36,20 +37,23 @@ class Backbone:
     summary: str
     num_features: int
     parameters: int
+    multiply_adds: float = 75e6
 
 
 BACKBONES: dict[str, Backbone] = {
-    "conv4": Backbone("relatum.backbones.conv4:conv4", "Conv-4", "four convolution blocks", 64, 24_648),
+    "conv4": Backbone("relatum.backbones.conv4:conv4", "Conv-4", "four convolution blocks", 64, 24_648, 1.1e6),
     "resnet8": Backbone(
-        "relatum.backbones.resnet_small:resnet8", "ResNet-8", "small ResNet, 16-32-64 channels", 64, 77_392
+        "relatum.backbones.resnet_small:resnet8", "ResNet-8", "small ResNet, 16-32-64 channels", 64, 77_392, 12.5e6
     ),
     "resnet32": Backbone(
-        "relatum.backbones.resnet_small:resnet32", "ResNet-32", "small ResNet, 16-32-64 channels", 64, 466_256
+        "relatum.backbones.resnet_small:resnet32", "ResNet-32", "small ResNet, 16-32-64 channels", 64, 466_256, 69e6
     ),
     "resnet56": Backbone(
-        "relatum.backbones.resnet_small:resnet56", "ResNet-56", "small ResNet, 16-32-64 channels", 64, 855_120
+        "relatum.backbones.resnet_small:resnet56", "ResNet-56", "small ResNet, 16-32-64 channels", 64, 855_120, 126e6
     ),
-    "resnet34": Backbone("relatum.backbones.resnet34:resnet34", "ResNet-34", "the standard ResNet-34", 512, 21_284_672),
+    "resnet34": Backbone(
+        "relatum.backbones.resnet34:resnet34", "ResNet-34", "the standard ResNet-34", 512, 21_284_672, 75e6
+    ),
 }
 
 LIBRARIES = ("timm", "torchvision")  # `timm:NAME` and `torchvision:NAME` are backbones too
@@ -110,15 +114,15 @@ def backbone_from_file(name: Any, source: object) -> str:
         return name
     module, colon, attribute = name.partition(":")
     if module in LIBRARIES:
-        parse_library(name)  # a model of a library's own list is no code of the file
+        parse_library(name)  # a model of timm or torchvision is not code that the file names
         return name
     if not colon:
         raise InputError(f"{source}: {unknown('backbone', name, BACKBONES)}")
     if module == "object":
-        raise InputError(f"{source} was trained with an object of class {attribute}: pass it again (backbone=...).")
+        raise InputError(f"{source} was trained with a custom backbone of class {attribute}: pass it as backbone=...")
     raise InputError(
-        f"{source} names the backbone '{name}', which is code. It is not run because a file asks for it: if you trust"
-        f" it, repeat the name (--backbone {name}, or backbone={name!r} in Python)."
+        f"{source} names the backbone '{name}', which is code. relatum runs no code only because a file names it:"
+        f" if you trust it, repeat the name (--backbone {name}, or backbone={name!r} in Python)."
     )
 
 

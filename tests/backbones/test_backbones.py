@@ -114,9 +114,9 @@ def test_custom_backbones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     (tmp_path / "my_network.py").write_text("from torch import nn\ndef net():\n    return nn.Flatten()\nthing = len\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    made = backbones.build("my_network:net")
-    assert isinstance(made, nn.Flatten)
-    assert backbones.feature_size(made, 8) == 192
+    built = backbones.build("my_network:net")
+    assert isinstance(built, nn.Flatten)
+    assert backbones.feature_size(built, 8) == 192
     with pytest.raises(InputError, match="cannot be imported"):
         backbones.build("my_network:absent")
     with pytest.raises(InputError, match="did you mean 'conv4'"):

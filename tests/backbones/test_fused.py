@@ -54,17 +54,17 @@ def error(actual: Tensor, expected: Tensor) -> float:
 def test_values_gradients_and_statistics_are_the_plain_modules(network: Conv4, count: int, side: int) -> None:
     x = images(count, side)
     oracle = step(copy.deepcopy(network).double(), x.double(), plain=True)
-    found = step(network, x.to(memory_format=torch.channels_last), plain=False)
-    assert found.keys() == oracle.keys()
-    assert len(found) == 1 + 12 + 12
+    result = step(network, x.to(memory_format=torch.channels_last), plain=False)
+    assert result.keys() == oracle.keys()
+    assert len(result) == 1 + 12 + 12
     for name, wanted in oracle.items():
         if name.startswith("grad"):  # they jump where ReLU's input is within rounding of zero: the fused head's bound
-            assert error(found[name], wanted) < 1e-4, name
+            assert error(result[name], wanted) < 1e-4, name
         elif name.endswith("running_mean"):  # about zero here: what counts is its error against the spread
             spread = oracle[name.replace("mean", "var")].sqrt()
-            assert float(((found[name] - wanted) / spread).abs().max()) < 1e-6, name
+            assert float(((result[name] - wanted) / spread).abs().max()) < 1e-6, name
         else:
-            assert error(found[name], wanted) < 1e-5, name
+            assert error(result[name], wanted) < 1e-5, name
     assert int(network.layer1.bn.num_batches_tracked) == 1
 
 
@@ -74,8 +74,8 @@ def test_two_steps_keep_the_running_averages(network: Conv4) -> None:
     for seed in (1, 2):
         plain(images(9, seed=seed).double())
         fused.forward(network, images(9, seed=seed))
-    for (name, found), wanted in zip(network.named_buffers(), plain.buffers(), strict=True):
-        assert error(found, wanted) < 1e-5, name
+    for (name, result), wanted in zip(network.named_buffers(), plain.buffers(), strict=True):
+        assert error(result, wanted) < 1e-5, name
 
 
 def test_statistics_do_not_cancel(network: Conv4) -> None:
@@ -84,9 +84,9 @@ def test_statistics_do_not_cancel(network: Conv4) -> None:
     network.layer1.conv.weight.data.zero_()[:, :, 1, 1] = centre
     network.layer1.bn.momentum = 1.0
     x, plain = 1e-2 * images(16) + 10, copy.deepcopy(network).double()
-    wanted, found = plain(x.double()), fused.forward(network, x)
+    wanted, result = plain(x.double()), fused.forward(network, x)
     assert error(network.layer1.bn.running_var, plain.layer1.bn.running_var) < 1e-5
-    assert error(found, wanted) < 1e-4
+    assert error(result, wanted) < 1e-4
 
 
 def test_bits_do_not_depend_on_threads_or_order_of_memory(network: Conv4, threads: None) -> None:
@@ -106,9 +106,9 @@ def test_nan_is_not_hidden(network: Conv4) -> None:
 
 def test_no_gradient_is_asked_of_frozen_parameters(network: Conv4) -> None:
     network.layer1.requires_grad_(False)
-    found = step(network, images(4), plain=False)
-    assert "grad layer1.conv.weight" not in found
-    assert "grad layer2.conv.weight" in found
+    result = step(network, images(4), plain=False)
+    assert "grad layer1.conv.weight" not in result
+    assert "grad layer2.conv.weight" in result
     with torch.no_grad():
         assert not fused.forward(network, images(4)).requires_grad
 

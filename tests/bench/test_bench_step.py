@@ -15,10 +15,10 @@ SMALL: dict[str, Any] = {"views": 2, "batch_size": 4, "repeats": 1}
 
 @pytest.mark.slow
 def test_step_has_three_sides() -> None:
-    found = bench.run("step", backbone="conv4", steps=1, **SMALL)
-    assert found["overhead"] == pytest.approx(found["ours_seconds"] / found["bare_seconds"])
-    assert found["speedup"] == pytest.approx(found["plain_seconds"] / found["ours_seconds"])
-    assert (found["views"], found["batch_size"], found["backbone"], found["what"]) == (2, 4, "conv4", "step")
+    actual = bench.run("step", backbone="conv4", steps=1, **SMALL)
+    assert actual["overhead"] == pytest.approx(actual["ours_seconds"] / actual["bare_seconds"])
+    assert actual["speedup"] == pytest.approx(actual["plain_seconds"] / actual["ours_seconds"])
+    assert (actual["views"], actual["batch_size"], actual["backbone"], actual["what"]) == (2, 4, "conv4", "step")
     other = bench.run("step", method="supervised", batch_size=4, repeats=1, steps=1, side=64)
     assert other["plain_seconds"] is None
     assert other["side"] == 64
@@ -29,7 +29,7 @@ def test_the_others_have_the_fields_of_the_contract(what: str, capsys: pytest.Ca
     with pytest.raises(SystemExit) as caught:
         cli.main(["bench", what, "--views", "2", "--batch-size", "4", "--repeats", "1", "--json"])
     assert not caught.value.code
-    found = json.loads(capsys.readouterr().out)
+    actual = json.loads(capsys.readouterr().out)
     assert {
         "what",
         "method",
@@ -40,11 +40,11 @@ def test_the_others_have_the_fields_of_the_contract(what: str, capsys: pytest.Ca
         "ours_seconds",
         "plain_seconds",
         "speedup",
-    } <= found.keys()
-    assert found["what"] == what
-    assert found["ours_seconds"] > 0
+    } <= actual.keys()
+    assert actual["what"] == what
+    assert actual["ours_seconds"] > 0
     if what == "head":
-        assert {"extra_bytes_ours", "extra_bytes_plain"} <= found.keys()
+        assert {"extra_bytes_ours", "extra_bytes_plain"} <= actual.keys()
 
 
 def test_an_unknown_benchmark() -> None:

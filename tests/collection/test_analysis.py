@@ -71,8 +71,8 @@ def test_impossible_requests_are_refused(options: dict[str, object], message: st
 
 def test_a_diverse_subset_takes_one_image_of_each_group_first() -> None:
     points = blobs(100, 5, 5)
-    chosen, radius = diverse_subset(points, 3)
-    assert sorted(0 if i < 100 else 1 if i < 105 else 2 for i in chosen) == [0, 1, 2]
+    selected, radius = diverse_subset(points, 3)
+    assert sorted(0 if i < 100 else 1 if i < 105 else 2 for i in selected) == [0, 1, 2]
     assert (np.diff(radius) <= 0).all()
     everything, _ = diverse_subset(np.zeros((4, 2), np.float32), 9)
     assert sorted(everything.tolist()) == [0, 1, 2, 3]

@@ -45,10 +45,10 @@ def test_presets_differ_where_the_authors_code_does() -> None:
 def test_layers_override_in_order(tmp_path: Path) -> None:
     file = tmp_path / "recipe.toml"
     file.write_text('seed = 7\n[data]\nname = "cifar10"\n[train]\nlr = 0.1\nepochs = 3\nbatch_size = 5\n')
-    made = config.draft(
+    built = config.draft(
         recipe_file=file, sets=["train.lr=0.2", "train.epochs=4"], flags={"train.epochs": 9, "seed": None}
     )
-    recipe = made.recipe({"train.lr": 0.9, "data.images": 12})
+    recipe = built.recipe({"train.lr": 0.9, "data.images": 12})
     assert (recipe.train.batch_size, recipe.train.lr, recipe.train.epochs, recipe.seed) == (5, 0.2, 9, 7)
     assert recipe.data.images == 12  # found, and not overridden
 

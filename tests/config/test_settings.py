@@ -19,18 +19,18 @@ class Example:
 
 
 def test_text_is_converted_to_the_declared_type() -> None:
-    made = build(
+    built = build(
         Example, {"number": "4", "rate": "1e-3", "flag": "yes", "triple": "[1, 2, 3]", "many": "1,2,3,4"}, "example"
     )
-    assert made == Example(number=4, rate=1e-3, flag=True, triple=(1.0, 2.0, 3.0), many=(1, 2, 3, 4))
+    assert built == Example(number=4, rate=1e-3, flag=True, triple=(1.0, 2.0, 3.0), many=(1, 2, 3, 4))
 
 
 def test_values_as_toml_gives_them() -> None:
-    made = build(Example, {"number": 4.0, "rate": 1, "flag": False, "triple": [0.1, 0.2, 0.3]}, "example")
-    assert made.number == 4
-    assert isinstance(made.number, int)
-    assert made.rate == 1.0
-    assert made.triple == (0.1, 0.2, 0.3)
+    built = build(Example, {"number": 4.0, "rate": 1, "flag": False, "triple": [0.1, 0.2, 0.3]}, "example")
+    assert built.number == 4
+    assert isinstance(built.number, int)
+    assert built.rate == 1.0
+    assert built.triple == (0.1, 0.2, 0.3)
 
 
 @pytest.mark.parametrize(

@@ -209,11 +209,11 @@ def test_broken_files_say_why(tmp_path: Path, picture, png_of) -> None:
         "bomb.png": (png_of(30_000, 30_000), "too many pixels"),
         "hollow.png": (png_of(100, 100), "truncated"),
     }
-    for name, (content, words) in cases.items():
+    for name, (content, message) in cases.items():
         (tmp_path / name).write_bytes(content)
         with pytest.raises(Exception) as caught:  # noqa: PT011
             decode(tmp_path / name, SIDE)
-        assert words in reason(caught.value), name
+        assert message in reason(caught.value), name
         assert "\n" not in reason(caught.value)
 
 
@@ -221,10 +221,10 @@ def test_what_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "d.png").mkdir()
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "link.png").symlink_to(tmp_path / "absent")
-    for name, words in (("d.png", "is a directory"), ("pipe.png", "not a regular file"), ("link.png", "link")):
+    for name, message in (("d.png", "is a directory"), ("pipe.png", "not a regular file"), ("link.png", "link")):
         with pytest.raises(OSError) as caught:  # noqa: PT011
             decode(tmp_path / name, SIDE)
-        assert words in reason(caught.value)
+        assert message in reason(caught.value)
         assert image_size(tmp_path / name) is None
 
 

@@ -268,7 +268,9 @@ def test_split_names_beside_others_are_classes(root: Path, picture) -> None:
 
 def test_a_missing_split_is_reported(root: Path, picture) -> None:
     picture(root / "a.png")
-    with pytest.raises(InputError, match="no 'test' split, only train: hold a part out"):
+    with pytest.raises(
+        InputError, match="no 'test' split, only train: put images in train/ and test/, or hold a part out"
+    ):
         relatum.data.load(root, "test")
     root = root / "two"
     picture(root / "train" / "a.png")

@@ -72,10 +72,10 @@ def test_bad_statistics(tmp_path: Path, picture, value) -> None:
 
 def test_a_dataset_at_another_side(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shapes, "SHAPES", replace(shapes.SHAPES, splits={"train": 20, "test": 10}))
-    small, own = relatum.data.load("shapes", side=16), relatum.data.load("shapes")
+    small, full_size = relatum.data.load("shapes", side=16), relatum.data.load("shapes")
     assert small.images.shape == (20, 16, 16, 3)
     assert small.pad == 2
-    blocks = own.images.reshape(20, 16, 2, 16, 2, 3).mean((2, 4))
+    blocks = full_size.images.reshape(20, 16, 2, 16, 2, 3).mean((2, 4))
     assert np.abs(small.images - blocks).mean() < 6  # a reduction, not something else
     assert relatum.data.load("shapes", side=32).images.shape == (20, 32, 32, 3)
 

@@ -45,7 +45,7 @@ def make_images() -> Callable[..., ImageSet]:
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], ImageSet]:
     """What `data.load` finds: (name, split) to images; tests may add to it."""
-    found = {
+    image_sets = {
         ("toy", "train"): _images(200),
         ("toy", "test"): _images(80, seed=1, split="test"),
         ("untested", "train"): _images(60, name="untested"),
@@ -53,12 +53,12 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], ImageSet]:
     }
 
     def load(name: str, split: str = "train", **options: object) -> ImageSet:
-        if (name, split) not in found:
+        if (name, split) not in image_sets:
             raise InputError(f"{name} has no '{split}' split.")
-        return found[name, split]
+        return image_sets[name, split]
 
     monkeypatch.setattr(data, "load", load)
-    return found
+    return image_sets
 
 
 @pytest.fixture

@@ -63,8 +63,8 @@ def test_linear_writes_a_whole_result_file(run: Path) -> None:
 def test_paper_defaults() -> None:
     from relatum.config.protocols import LinearSettings
 
-    chosen = LinearSettings()
-    assert (chosen.epochs, chosen.lr, chosen.batch_size) == (100, 1e-3, 128)
+    defaults = LinearSettings()
+    assert (defaults.epochs, defaults.lr, defaults.batch_size) == (100, 1e-3, 128)
 
 
 def test_knn_and_logistic(run: Path) -> None:
@@ -84,8 +84,8 @@ def test_knn_and_logistic(run: Path) -> None:
 
 def test_same_seed_same_result_other_seed_other(run: Path) -> None:
     def score(seed: int) -> dict[str, float]:
-        found = evaluate("linear", run, data="toy", epochs=5, seed=seed)
-        return {k: v for k, v in found.document().items() if k not in ("seconds",)}
+        evaluated = evaluate("linear", run, data="toy", epochs=5, seed=seed)
+        return {k: v for k, v in evaluated.document().items() if k not in ("seconds",)}
 
     assert score(1) == score(1) != score(2)
 
@@ -265,11 +265,11 @@ def test_every_protocol_is_registered() -> None:
 def test_a_result_of_other_settings_does_not_vanish_without_a_word(
     run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for epochs, words in ((3, ""), (3, ""), (2, "epochs 3 → 2")):
+    for epochs, change in ((3, ""), (3, ""), (2, "epochs 3 → 2")):
         result = evaluate("linear", run, data="toy", epochs=epochs)
         said = capsys.readouterr().err
-        assert words in said
-        assert bool(words) == ("tag=" in said)
+        assert change in said
+        assert bool(change) == ("tag=" in said)
     assert result.path == run / "evaluations" / "linear-toy-test.json"
     assert "path" not in json.loads(result.path.read_text())
 
@@ -293,7 +293,7 @@ def test_images_are_seen_as_in_pretraining_and_the_result_says_how(
         world["other", split] = make_images(40, split=split, name="other")
     run = make_run(**{"data.side": 16, "data.mean": (0.1, 0.2, 0.3), "data.std": (0.4, 0.5, 0.6)})
     result = evaluate("knn", run, data=name)
-    own = {"side": 16, "mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
-    assert asked == [own if name == "toy" else dict.fromkeys(own)] * 2
+    statistics = {"side": 16, "mean": (0.1, 0.2, 0.3), "std": (0.4, 0.5, 0.6)}
+    assert asked == [statistics if name == "toy" else dict.fromkeys(statistics)] * 2
     assert {"side", "mean", "std"} <= result.settings.keys()
     assert {"lr", "optimizer", "schedule", "policy", "precision"} <= result.pretrain.keys()

@@ -22,8 +22,8 @@ World = dict[tuple[str, str], ImageSet]
 
 def trainer(run: Path, images: ImageSet, **settings: object) -> Trainer:
     assert images.labels is not None
-    chosen = FinetuneSettings(**settings).resolve("paper", images.name)  # type: ignore[arg-type]
-    return Trainer(load_backbone(run), images, images.labels, chosen, seed=1)
+    selected = FinetuneSettings(**settings).resolve("paper", images.name)  # type: ignore[arg-type]
+    return Trainer(load_backbone(run), images, images.labels, selected, seed=1)
 
 
 def test_presets_and_cutout() -> None:
@@ -40,10 +40,10 @@ def test_presets_and_cutout() -> None:
 
 @pytest.mark.parametrize(("schedule", "factors"), [("step", [1, 0.1, 0.01, 0.01]), ("constant", [1] * 4)])
 def test_both_rates_follow_the_schedule(run: Path, world: World, schedule: str, factors: list[float]) -> None:
-    made = trainer(run, world["toy", "train"], epochs=4, schedule=schedule)
+    finetuning = trainer(run, world["toy", "train"], epochs=4, schedule=schedule)
     for epoch, factor in zip((0, 2, 3, 3), factors, strict=True):
-        made.epoch(epoch)
-        assert [g["lr"] for g in made.optimizer.param_groups] == pytest.approx([1e-3 * factor, 1e-4 * factor])
+        finetuning.epoch(epoch)
+        assert [g["lr"] for g in finetuning.optimizer.param_groups] == pytest.approx([1e-3 * factor, 1e-4 * factor])
 
 
 def test_learns_changes_only_its_copy_and_says_how(run: Path) -> None:
@@ -73,10 +73,10 @@ def test_official_preset_runs(world: World, make_run: Callable[..., Path]) -> No
 
 
 def test_the_copy_is_trained_and_the_original_is_not(run: Path, world: World) -> None:
-    made = trainer(run, world["toy", "train"])
+    finetuning = trainer(run, world["toy", "train"])
     backbone = load_backbone(run)
     before = state_hash(backbone)
-    other = Trainer(backbone, made.images, made.labels, made.settings, seed=1)
+    other = Trainer(backbone, finetuning.images, finetuning.labels, finetuning.settings, seed=1)
     other.epoch(0)
     assert state_hash(backbone) == before
     assert state_hash(other.backbone) != before
@@ -84,11 +84,11 @@ def test_the_copy_is_trained_and_the_original_is_not(run: Path, world: World) ->
 
 
 def test_rates_of_the_two_parts(run: Path, world: World) -> None:
-    made = trainer(run, world["toy", "train"], epochs=4)
-    made.epoch(2)
-    assert [g["lr"] for g in made.optimizer.param_groups] == pytest.approx([1e-4, 1e-5])
-    made.epoch(3)
-    assert [g["lr"] for g in made.optimizer.param_groups] == pytest.approx([1e-5, 1e-6])
+    finetuning = trainer(run, world["toy", "train"], epochs=4)
+    finetuning.epoch(2)
+    assert [g["lr"] for g in finetuning.optimizer.param_groups] == pytest.approx([1e-4, 1e-5])
+    finetuning.epoch(3)
+    assert [g["lr"] for g in finetuning.optimizer.param_groups] == pytest.approx([1e-5, 1e-6])
 
 
 def test_same_seed_same_bits(run: Path, world: World) -> None:
@@ -100,33 +100,33 @@ def test_same_seed_same_bits(run: Path, world: World) -> None:
 
 
 def test_views_are_augmented_and_change_with_the_epoch(run: Path, world: World) -> None:
-    made = trainer(run, world["toy", "train"])
-    chosen = np.arange(32)
-    one, again, later = made.inputs(chosen, 0), made.inputs(chosen, 0), made.inputs(chosen, 1)
+    finetuning = trainer(run, world["toy", "train"])
+    selected = np.arange(32)
+    one, again, later = finetuning.inputs(selected, 0), finetuning.inputs(selected, 0), finetuning.inputs(selected, 1)
     assert torch.equal(one, again)
     assert not torch.equal(one, later)
     plain = trainer(run, world["toy", "train"], augmentation="none")
-    assert torch.equal(plain.inputs(chosen, 0), plain.inputs(chosen, 1))
+    assert torch.equal(plain.inputs(selected, 0), plain.inputs(selected, 1))
 
 
 def test_a_last_batch_of_one_image_is_dropped(run: Path, world: World) -> None:
     images = world["toy", "train"].subset(np.arange(33))
-    made = trainer(run, images)
-    assert [b.stop - b.start for b in made.batches] == [32]
-    assert [b.stop - b.start for b in replace_batch(made, 40).batches] == [33]
+    finetuning = trainer(run, images)
+    assert [b.stop - b.start for b in finetuning.batches] == [32]
+    assert [b.stop - b.start for b in replace_batch(finetuning, 40).batches] == [33]
 
 
-def replace_batch(made: Trainer, size: int) -> Trainer:
-    made.settings = replace(made.settings, batch_size=size)
-    return made
+def replace_batch(finetuning: Trainer, size: int) -> Trainer:
+    finetuning.settings = replace(finetuning.settings, batch_size=size)
+    return finetuning
 
 
 def test_divergence_is_reported(run: Path, world: World) -> None:
-    made = trainer(run, world["toy", "train"])
+    finetuning = trainer(run, world["toy", "train"])
     with torch.no_grad():
-        made.classifier.bias.fill_(float("inf"))
+        finetuning.classifier.bias.fill_(float("inf"))
     with pytest.raises(RelatumError, match="diverged"):
-        made.predict(world["toy", "test"])
+        finetuning.predict(world["toy", "test"])
 
 
 def test_the_network_can_be_kept(run: Path) -> None:

@@ -100,8 +100,8 @@ def test_a_run_without_the_list(run: api.Run, photos: Path, monkeypatch: pytest.
     add(photos / "across", "0.png", "000.png")
     with pytest.raises(InputError, match="does not list the images"):
         parts_of(run, photos, monkeypatch)
-    own = relatum.evaluate("knn", run.path, data=photos, split="val", settings={"val_fraction": 0.5, "k": 1})
-    assert own.n_test == 19
+    new_part = relatum.evaluate("knn", run.path, data=photos, split="val", settings={"val_fraction": 0.5, "k": 1})
+    assert new_part.n_test == 19
 
 
 def test_equal_images_count_once_each() -> None:

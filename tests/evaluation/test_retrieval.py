@@ -39,28 +39,28 @@ def test_equals_brute_force(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     labels = random.integers(0, 4, 150)
     queries = draw_queries(labels, 20, seed=3)
     monkeypatch.setattr(retrieval, "_BLOCK", 7)
-    found = retrieve(z[queries], labels[queries], z, labels, classes=5, exclude=queries, tops=(1, 10, 100))
+    actual = retrieve(z[queries], labels[queries], z, labels, classes=5, exclude=queries, tops=(1, 10, 100))
     for top in (1, 10, 100):
         accuracy, matrix = oracle(z, labels, queries, top, 5)
-        assert found.hits[top] == pytest.approx(accuracy, abs=1e-9)
-        np.testing.assert_allclose(found.matrices[top], matrix, atol=1e-9)
+        assert actual.hits[top] == pytest.approx(accuracy, abs=1e-9)
+        np.testing.assert_allclose(actual.matrices[top], matrix, atol=1e-9)
 
 
 def test_a_separate_gallery_excludes_nothing() -> None:
     z = np.eye(4, dtype=np.float32)
     labels = np.arange(4)
-    found = retrieve(z, labels, z, labels, classes=4, tops=(1,))
-    assert found.hits == {1: 100.0}
-    np.testing.assert_array_equal(found.matrices[1], 100 * np.eye(4))
+    actual = retrieve(z, labels, z, labels, classes=4, tops=(1,))
+    assert actual.hits == {1: 100.0}
+    np.testing.assert_array_equal(actual.matrices[1], 100 * np.eye(4))
 
 
 def test_queries_are_balanced_seeded_and_all_where_there_are_few() -> None:
     labels = np.repeat([0, 1, 2], [50, 30, 4])
-    chosen = draw_queries(labels, 10, seed=1)
-    assert np.bincount(labels[chosen]).tolist() == [10, 10, 4]
-    assert len(set(chosen.tolist())) == 24
-    np.testing.assert_array_equal(chosen, draw_queries(labels, 10, seed=1))
-    assert chosen.tolist() != draw_queries(labels, 10, seed=2).tolist()
+    selected = draw_queries(labels, 10, seed=1)
+    assert np.bincount(labels[selected]).tolist() == [10, 10, 4]
+    assert len(set(selected.tolist())) == 24
+    np.testing.assert_array_equal(selected, draw_queries(labels, 10, seed=1))
+    assert selected.tolist() != draw_queries(labels, 10, seed=2).tolist()
 
 
 def test_protocol(run: Path) -> None:

@@ -24,10 +24,10 @@ def test_images_are_normalised_with_the_statistics_of_the_dataset_they_are_from(
     world["far", "test"] = far
     backbone = load_backbone(run)
     task = Task(run, read_recipe(run), backbone, "far", "test", LinearSettings(), 1, "linear")
-    found = task.features(task.test)
+    actual = task.features(task.test)
     with torch.no_grad():
         target, source = (
             backbone(normalise(far.images, *by)).numpy() for by in ((far.mean, far.std), ((0.4,) * 3, (0.25,) * 3))
         )
-    np.testing.assert_allclose(found, target, rtol=0, atol=1e-6)
-    assert np.abs(found - source).max() > 1e-2
+    np.testing.assert_allclose(actual, target, rtol=0, atol=1e-6)
+    assert np.abs(actual - source).max() > 1e-2

@@ -56,8 +56,13 @@ def test_progress_is_read_off_the_verbose_lines(capsys: pytest.CaptureFixture[st
 
 
 def test_paper_settings() -> None:
-    chosen = tsne.TSNESettings()
-    assert (chosen.points, chosen.iterations, chosen.perplexity, chosen.learning_rate) == (10_000, 1000, 30, 200)
+    selected = tsne.TSNESettings()
+    assert (selected.points, selected.iterations, selected.perplexity, selected.learning_rate) == (
+        10_000,
+        1000,
+        30,
+        200,
+    )
 
 
 def test_missing_backend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,8 +29,8 @@ def test_equals_brute_force(metric: str, weighting: str, k: int) -> None:
     random = np.random.default_rng(k)
     x, q = (random.normal(size=(n, 6)).astype(np.float32) for n in (90, 40))
     y = random.integers(0, 5, 90)
-    found = knn_predict(x, y, q, k=k, metric=metric, weighting=weighting)
-    np.testing.assert_array_equal(found, brute(x, y, q, k, metric, weighting == "uniform"))
+    actual = knn_predict(x, y, q, k=k, metric=metric, weighting=weighting)
+    np.testing.assert_array_equal(actual, brute(x, y, q, k, metric, weighting == "uniform"))
 
 
 def test_equal_votes_go_to_the_lowest_class() -> None:
@@ -47,5 +47,5 @@ def test_few_training_images() -> None:
 def test_far_neighbours_still_vote() -> None:
     """exp(−distance / 0.07) alone is 0 in float64 from a distance of 53 on."""
     x = np.array([[0.0], [1000.0], [1001.0]], np.float32)
-    found = knn_predict(x, np.array([0, 1, 1]), np.array([[2000.0]], np.float32), k=3, metric="euclidean")
-    assert found.tolist() == [1]
+    actual = knn_predict(x, np.array([0, 1, 1]), np.array([[2000.0]], np.float32), k=3, metric="euclidean")
+    assert actual.tolist() == [1]

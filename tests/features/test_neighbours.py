@@ -37,7 +37,7 @@ def brute(
     st.integers(0, 10_000),
 )
 def test_equals_brute_force_ties_included(
-    queries: int, rows: int, d: int, metric: str, kind: str, own: bool, seed: int
+    queries: int, rows: int, d: int, metric: str, kind: str, excluding: bool, seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     g = {
@@ -49,9 +49,9 @@ def test_equals_brute_force_ties_included(
         "tiny": lambda: (random.normal(size=(rows, d)) * 1e-25).astype(np.float32),  # squares below float32
         "shifted": lambda: (random.normal(size=(rows, d)) + 1000).astype(np.float32),  # the product's worst case
     }[kind]()
-    exclude = random.integers(0, rows, queries) if own else None
+    exclude = random.integers(0, rows, queries) if excluding else None
     q = g[random.integers(0, rows, queries)] if exclude is None else g[exclude]
-    most = rows - own if seed % 2 else max(1, rows // 8)  # few of many rows, too: they are folded
+    most = rows - excluding if seed % 2 else max(1, rows // 8)  # few of many rows, too: they are folded
     k = int(random.integers(1, most + 1))
     distance, index = nearest(q, g, k, metric=metric, exclude=exclude)
     expected_distance, expected = brute(q, g, k, metric, exclude)

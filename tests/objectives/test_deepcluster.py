@@ -42,11 +42,11 @@ def test_what_is_clustered_are_clean_images_normalised_once(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The features that a run hands over, against the definition: pixels, mean and deviation, eval mode, in order."""
-    found: list[tuple[torch.Tensor, nn.Module]] = []
+    calls: list[tuple[torch.Tensor, nn.Module]] = []
     start = DeepCluster.start_epoch
 
     def look(self: DeepCluster, context: EpochContext) -> Any:
-        found.append((context.features(), copy.deepcopy(self.backbone)))
+        calls.append((context.features(), copy.deepcopy(self.backbone)))
         return start(self, context)
 
     monkeypatch.setattr(DeepCluster, "start_epoch", look)
@@ -63,11 +63,11 @@ def test_what_is_clustered_are_clean_images_normalised_once(
     images = data.load(pictures)
     clean = torch.from_numpy(images.images / 255.0)
     x = ((clean - torch.tensor(images.mean)) / torch.tensor(images.std)).float().permute(0, 3, 1, 2)
-    assert len(found) == 2
-    for features, backbone in found:
+    assert len(calls) == 2
+    for features, backbone in calls:
         with torch.no_grad():
             torch.testing.assert_close(features, backbone.eval()(x), rtol=0, atol=1e-4)
-    assert not torch.equal(found[0][0], found[1][0])  # those of the second epoch are by the backbone as it is then
+    assert not torch.equal(calls[0][0], calls[1][0])  # those of the second epoch are by the backbone as it is then
 
 
 def test_five_starts_of_at_most_thirty_iterations(monkeypatch: pytest.MonkeyPatch) -> None:

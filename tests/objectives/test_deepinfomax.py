@@ -116,11 +116,11 @@ def test_some_places_of_the_map_are_those_places() -> None:
     batch = small_batch(1, 4)
     first_map = halves(objective, batch.views)[0]
     everything = first_map.flatten(2).transpose(1, 2)
-    chosen = objective.places(first_map, batch)
-    assert chosen.shape == (4, 10, 8)
-    match = (chosen[0][:, None] == everything[0][None]).all(2)
+    selected = objective.places(first_map, batch)
+    assert selected.shape == (4, 10, 8)
+    match = (selected[0][:, None] == everything[0][None]).all(2)
     assert bool((match.sum(1) == 1).all())  # ten different places
-    assert not torch.equal(chosen, objective.places(first_map, batch.replace(step=99)))
+    assert not torch.equal(selected, objective.places(first_map, batch.replace(step=99)))
     rest = gradients(objective(batch)[0], objective)
     assert all(bool(torch.isfinite(g).all()) for g in rest)
 

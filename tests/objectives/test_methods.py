@@ -108,12 +108,12 @@ def test_all_methods_are_registered() -> None:
     ],
 )
 def test_a_row_and_its_class_agree(method: str, parts: set[str]) -> None:
-    made = small_objective(method)
-    assert isinstance(made, objectives.Objective)
-    assert made.min_images in (1, 2)
-    assert {name.split(".")[0] for name in made.head_state()} == parts
-    whole = {f"backbone.{name}" for name in made.backbone.state_dict()} | made.head_state().keys()
-    assert whole == made.state_dict().keys()
+    built = small_objective(method)
+    assert isinstance(built, objectives.Objective)
+    assert built.min_images in (1, 2)
+    assert {name.split(".")[0] for name in built.head_state()} == parts
+    whole = {f"backbone.{name}" for name in built.backbone.state_dict()} | built.head_state().keys()
+    assert whole == built.state_dict().keys()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -248,9 +248,9 @@ def test_labels_in_a_batch_change_no_bit_of_an_unsupervised_method(method: str) 
     assert batch.labels is not None
     results = []
     for labels in (batch.labels, (batch.labels + 1) % CLASSES, torch.full_like(batch.labels, 99), None):
-        made = copy.deepcopy(start)  # a step changes the queue of MoCo and the centre of DINO
-        loss, metrics = made(batch.replace(labels=labels))
-        parameters = [p for p in made.parameters() if p.requires_grad]
+        built = copy.deepcopy(start)  # a step changes the queue of MoCo and the centre of DINO
+        loss, metrics = built(batch.replace(labels=labels))
+        parameters = [p for p in built.parameters() if p.requires_grad]
         results.append([loss, *torch.autograd.grad(loss, parameters, allow_unused=True), *metrics.values()])
     for other in results[1:]:
         assert all(one is two or torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
@@ -285,13 +285,13 @@ def test_labels_do_change_a_supervised_run(pictures: Path, tmp_path: Path, monke
 @pytest.mark.parametrize("method", TRAINED)
 def test_a_state_dict_in_mid_epoch_is_all_there_is(method: str) -> None:
     """Two steps, a round trip through the state into a fresh objective, a third step: the same bits as without."""
-    made = small_objective(method, dtype=torch.float32)
-    optimizer = torch.optim.Adam(trained(made), 1e-3)
-    step(made, optimizer, 0)
-    step(made, optimizer, 1)
+    built = small_objective(method, dtype=torch.float32)
+    optimizer = torch.optim.Adam(trained(built), 1e-3)
+    step(built, optimizer, 0)
+    step(built, optimizer, 1)
     other = small_objective(method, dtype=torch.float32, clustered=False)
-    other.load_state_dict({name: value.clone() for name, value in made.state_dict().items()})
-    first, second = made(small_batch(dtype=torch.float32, step=2)), other(small_batch(dtype=torch.float32, step=2))
+    other.load_state_dict({name: value.clone() for name, value in built.state_dict().items()})
+    first, second = built(small_batch(dtype=torch.float32, step=2)), other(small_batch(dtype=torch.float32, step=2))
     assert torch.equal(first[0], second[0])
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
 
@@ -349,14 +349,23 @@ def test_a_killed_run_resumes_exactly(method: str, pictures: Path, tmp_path: Pat
     """SIGKILL after step 7 of three epochs of five, in a process of its own; the command goes on with the same bits."""
     whole, run = tmp_path / "whole", tmp_path / "run"
     views, batch_size = RUNS[method]
-    words = ["pretrain", str(pictures), "--method", method, "--views", str(views), "--batch-size", str(batch_size)]
-    words += ["--epochs", "3", "--seed", "1", "--threads", "1", "--set", "log.every_steps=1"]
-    words += ["--set", "checkpoint.every_steps=3"]
-    words += [word for key, value in SETS.get(method, {}).items() for word in ("--set", f"{key}={value}")]
-    plain = [sys.executable, "-m", "relatum", *words]
+    command_line = [
+        "pretrain",
+        str(pictures),
+        "--method",
+        method,
+        "--views",
+        str(views),
+        "--batch-size",
+        str(batch_size),
+    ]
+    command_line += ["--epochs", "3", "--seed", "1", "--threads", "1", "--set", "log.every_steps=1"]
+    command_line += ["--set", "checkpoint.every_steps=3"]
+    command_line += [word for key, value in SETS.get(method, {}).items() for word in ("--set", f"{key}={value}")]
+    plain = [sys.executable, "-m", "relatum", *command_line]
     subprocess.run([*plain, "--out", str(whole)], check=True, capture_output=True, timeout=300)
     killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *words, "--out", str(run)], capture_output=True, timeout=300, check=False
+        [sys.executable, "-c", KILLED, *command_line, "--out", str(run)], capture_output=True, timeout=300, check=False
     )
     assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     assert not (run / "backbone.safetensors").exists()
@@ -373,42 +382,42 @@ def test_a_killed_run_resumes_exactly(method: str, pictures: Path, tmp_path: Pat
 def test_the_loss_falls(method: str) -> None:
     """Thirty steps on one batch: every method can fit what it is asked, on backbone and head alike."""
     options = {"locations": 64} if method == "deepinfomax" else {}
-    made = small_objective(method, dtype=torch.float32, **options)
-    optimizer = torch.optim.Adam(trained(made), 3e-3)
-    losses = [step(made, optimizer, 0) for _ in range(30)]
+    built = small_objective(method, dtype=torch.float32, **options)
+    optimizer = torch.optim.Adam(trained(built), 3e-3)
+    losses = [step(built, optimizer, 0) for _ in range(30)]
     assert losses[-1] < 0.97 * losses[0]
 
 
-def trained(made: objectives.Objective) -> list[torch.nn.Parameter]:
-    return [p for p in made.parameters() if p.requires_grad]
+def trained(built: objectives.Objective) -> list[torch.nn.Parameter]:
+    return [p for p in built.parameters() if p.requires_grad]
 
 
-def step(made: objectives.Objective, optimizer: torch.optim.Optimizer, number: int) -> float:
-    loss, _ = made(small_batch(dtype=torch.float32, seed=number, step=number))
+def step(built: objectives.Objective, optimizer: torch.optim.Optimizer, number: int) -> float:
+    loss, _ = built(small_batch(dtype=torch.float32, seed=number, step=number))
     optimizer.zero_grad()
     loss.backward()
-    assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in trained(made))
+    assert all(p.grad is not None and bool(torch.isfinite(p.grad).all()) for p in trained(built))
     optimizer.step()
-    made.after_step(number, 100)
+    built.after_step(number, 100)
     return float(loss.detach())
 
 
 @pytest.mark.parametrize("method", ["relational", "simclr", "deepinfomax", "vicreg", "byol"])
 def test_bare_views_do_where_nothing_else_is_needed(method: str) -> None:
-    made = small_objective(method)
+    built = small_objective(method)
     batch = small_batch()
-    torch.testing.assert_close(made(batch.views)[0], made(Batch(batch.views))[0], rtol=0, atol=1e-12)
+    torch.testing.assert_close(built(batch.views)[0], built(Batch(batch.views))[0], rtol=0, atol=1e-12)
     with pytest.raises(ValueError, match=r"\(K, M, C, H, W\)"):
-        made(batch.views[0])
+        built(batch.views[0])
 
 
 def test_the_hook_of_the_others_does_nothing() -> None:
-    made = small_objective("simclr")
+    built = small_objective("simclr")
 
     def never() -> torch.Tensor:
         raise AssertionError("features are computed only for those who ask")
 
-    assert list(made.start_epoch(EpochContext(1, 0, never))) == []
+    assert list(built.start_epoch(EpochContext(1, 0, never))) == []
 
 
 @pytest.mark.parametrize(("method", "options"), [("relational", {"negatives": "random"}), ("deepinfomax", {})])
@@ -417,9 +426,9 @@ def test_draws_for_bare_views_differ_between_steps_and_repeat(method: str, optio
     views = small_batch(views=2, images=12).views
 
     def losses() -> list[float]:
-        made = small_objective(method, **options).eval()
-        assert "next_step" not in str(made.state_dict().keys())
-        return [made(views)[0].item() for _ in range(4)]
+        built = small_objective(method, **options).eval()
+        assert "next_step" not in str(built.state_dict().keys())
+        return [built(views)[0].item() for _ in range(4)]
 
     first = losses()
     assert len(set(first)) == len(first)

@@ -39,13 +39,13 @@ def test_targets_are_the_turns_of_the_pixels(policy: str, number: int) -> None:
     )
     zero, one = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
     source = np.tile([0, 1], number)
-    made = views.make_views(image, source, params, side=16, mean=zero, std=one, backend="reference")
-    batch = Batch(torch.as_tensor(made).unflatten(0, (number, 2)), params)
+    built = views.make_views(image, source, params, side=16, mean=zero, std=one, backend="reference")
+    batch = Batch(torch.as_tensor(built).unflatten(0, (number, 2)), params)
     edges = (
-        made[:, :, :3].mean((1, 2, 3)),
-        made[..., :3].mean((1, 2, 3)),
-        made[:, :, -3:].mean((1, 2, 3)),
-        made[..., -3:].mean((1, 2, 3)),
+        built[:, :, :3].mean((1, 2, 3)),
+        built[..., :3].mean((1, 2, 3)),
+        built[:, :, -3:].mean((1, 2, 3)),
+        built[..., -3:].mean((1, 2, 3)),
     )
     seen = torch.stack(edges).argmax(0)  # top, left, bottom, right: counter-clockwise
     targets = rotation_targets(batch)

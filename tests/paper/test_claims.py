@@ -82,10 +82,10 @@ def test_gains_with_k_are_compared_over_the_same_values_of_k() -> None:
         "supervised": {"k2": 67.0, "k4": 68.0, "k8": 69.0, "k16": 90.0, "k32": 70.0},
     }
     source = claims.Source(lambda name, row, column: rows[row].get(column))
-    found = judge("growth-only-ours", source)
-    assert found["verdict"] == CONTRADICTED
-    assert "gain from K = 2 to K = 32: relational +3.00" in found["figures"]
-    assert "supervised +3.00, rank correlation +1.00" in found["figures"]
+    actual = judge("growth-only-ours", source)
+    assert actual["verdict"] == CONTRADICTED
+    assert "gain from K = 2 to K = 32: relational +3.00" in actual["figures"]
+    assert "supervised +3.00, rank correlation +1.00" in actual["figures"]
     for k in ("k2", "k32"):
         lacking = claims.Source(lambda name, row, column, k=k: None if column == k else rows[row].get(column))
         assert judge("growth-only-ours", lacking)["verdict"] == NOT_ENOUGH
@@ -109,9 +109,9 @@ def test_rank_correlation_with_ties(values: list[float], rank: float) -> None:
 )
 def test_a_claimed_margin_is_judged_apart_from_the_order(ours: float, verdict: str, words: str) -> None:
     source = claims.Source(lambda name, row, column: ours if row == "relational" else 50.0)
-    found = judge("linear-evaluation", source)
-    assert found["verdict"] == verdict
-    assert found["figures"].startswith(words or "CIFAR-100")
+    actual = judge("linear-evaluation", source)
+    assert actual["verdict"] == verdict
+    assert actual["figures"].startswith(words or "CIFAR-100")
 
 
 def test_claims_read_our_runs_at_the_scale_that_is_asked_for(

@@ -36,8 +36,8 @@ def test_bars_without_a_figure_are_words(
     results.log(failed.run).parent.mkdir(parents=True)
     results.log(failed.run).write_text(json.dumps({"what": failed.run.id, "returncode": 1, "error": "no luck"}))
     svg = figures.draw(asked.tables[0], results, tmp_path)[1].read_text("utf-8")
-    words = re.findall(r">(missing|failed)<", svg)
-    assert sorted(words) == ["failed", "missing", "missing", "missing", "missing"]
+    bar_labels = re.findall(r">(missing|failed)<", svg)
+    assert sorted(bar_labels) == ["failed", "missing", "missing", "missing", "missing"]
 
 
 def test_the_study_of_k_says_what_is_missing(

@@ -61,9 +61,9 @@ def test_random_weights_depend_on_seed_and_backbone_only() -> None:
         for scale in (Scale(), Scale(views=4, epochs=1, limit_train=100))
     }
     assert len(runs) == 1
-    words = runs.pop().arguments()
-    assert words[:4] == ["pretrain", "shapes", "--method", "random"]
-    assert "--epochs" not in words
+    command_line = runs.pop().arguments()
+    assert command_line[:4] == ["pretrain", "shapes", "--method", "random"]
+    assert "--epochs" not in command_line
 
 
 def test_supervised_is_scored_by_its_own_classifier_at_home_and_probed_in_transfer() -> None:
@@ -92,8 +92,8 @@ def test_arguments_are_the_published_command() -> None:
         *["--epochs", "100", "--seed", "2", "--preset", "paper", "--labels", "0.1", "--val-fraction", "0.2"],
         *["--limit-train", "500", "--set", "objective.head=dot"],
     ]
-    words = Evaluation(run, "linear", "cifar100", "val", "x", 100).arguments("RUN")
-    assert words == [
+    command_line = Evaluation(run, "linear", "cifar100", "val", "x", 100).arguments("RUN")
+    assert command_line == [
         *["evaluate", "linear", "RUN", "--data", "cifar100", "--split", "val"],
         *["--epochs", "100", "--seed", "2", "--tag", "x"],
     ]

@@ -176,7 +176,7 @@ def test_bad_filters_are_refused() -> None:
         Request(scale=Scale(views=1))
     with pytest.raises(InputError, match="seeds=-1"):
         Request(seeds=(-1,))
-    with pytest.raises(InputError, match="names 2 more than once"):
+    with pytest.raises(InputError, match="lists 2 more than once"):
         Request(seeds=(1, 2, 2))
 
 

@@ -46,9 +46,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rows = np.ascontiguousarray(images.transpose(0, 3, 1, 2)).reshape(count, -1)
         parts = 5 if split == "train" else 1
         for part in range(parts):
-            own = slice(part * count // parts, (part + 1) * count // parts)
+            part_rows = slice(part * count // parts, (part + 1) * count // parts)
             name = f"data_batch_{part + 1}" if split == "train" else "test_batch"
-            (ten / name).write_bytes(python2_pickle({b"data": rows[own], b"labels": labels[own].tolist()}))
+            (ten / name).write_bytes(python2_pickle({b"data": rows[part_rows], b"labels": labels[part_rows].tolist()}))
         fine = [int(10 * label + (i + number) % 10) for i, label in enumerate(labels)]
         content = {b"data": rows, b"fine_labels": fine, b"coarse_labels": [f // 5 for f in fine]}
         (hundred / split).write_bytes(python2_pickle(content))
@@ -124,11 +124,20 @@ def test_every_method_of_the_tables_runs_to_the_end(root: Path, warm: tuple[str,
 
 def test_a_killed_grid_keeps_what_is_finished_and_resumes_exactly(root: Path, tmp_path: Path) -> None:
     """SIGKILL in the middle of the second run; the weights are those of a grid that was left alone."""
-    words = ["reproduce", "augmentations", "--methods", "relational", "--datasets", "cifar10", "--backbones", "conv4"]
-    words += ["--seeds", "1", "--views", "4", "--epochs", "6", "--limit-train", "240", "--root", str(root)]
+    arguments = [
+        "reproduce",
+        "augmentations",
+        "--methods",
+        "relational",
+        "--datasets",
+        "cifar10",
+        "--backbones",
+        "conv4",
+    ]
+    arguments += ["--seeds", "1", "--views", "4", "--epochs", "6", "--limit-train", "240", "--root", str(root)]
 
     def grid(out: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "relatum", *words, "--out", str(out)]
+        command = [sys.executable, "-m", "relatum", *arguments, "--out", str(out)]
         return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     killed, whole = tmp_path / "killed", tmp_path / "whole"

@@ -103,7 +103,7 @@ def test_literature_rows_and_deltas(tmp_path: Path, results_of: Make) -> None:
     results = results_of(asked, lambda e: 10.0 * len(e.run.data) + len(e.dataset))
     cells = {c["column_key"]: c for c in render.document(asked.tables[0], results)["sheets"][0]["cells"]}
     home = next(e for e in asked.evaluations if e.run.data == e.dataset == "cifar100")
-    found = results.result(home)
-    assert found is not None
-    assert cells["conv4-10-100-delta"]["ours"] == pytest.approx(cells["conv4-10-100"]["ours"] - found["accuracy"])
+    actual = results.result(home)
+    assert actual is not None
+    assert cells["conv4-10-100-delta"]["ours"] == pytest.approx(cells["conv4-10-100"]["ours"] - actual["accuracy"])
     assert cells["conv4-10-100-delta"]["ours_std"] is None

@@ -114,8 +114,8 @@ def test_ledger_alone_renders_and_counts_as_done(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, trace: Path, stub: tuple[str, ...]
 ) -> None:
     out = tmp_path / "out"
-    own: dict[str, Any] = {"out": out, "ledger": (), "command": stub}
-    assert reproduce(["augmentations"], methods=["relational"], seeds=[1], **own) == 0
+    options: dict[str, Any] = {"out": out, "ledger": (), "command": stub}
+    assert reproduce(["augmentations"], methods=["relational"], seeds=[1], **options) == 0
     (out / "ledger").rename(tmp_path / "results")
     flags: dict[str, Any] = {
         "methods": ["relational"],

@@ -46,7 +46,7 @@ def test_an_entry_can_be_repeated(entry: ledger.Entry) -> None:
 
 def test_no_folder_of_a_machine_is_in_the_ledger() -> None:
     for path in HERE.glob("*.json"):
-        words = path.read_text("utf-8")
-        assert "/work/" not in words
-        assert "/home/" not in words
-        assert "/tmp/" not in words
+        content = path.read_text("utf-8")
+        assert "/work/" not in content
+        assert "/home/" not in content
+        assert "/tmp/" not in content

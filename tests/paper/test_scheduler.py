@@ -81,10 +81,10 @@ def test_a_failed_seed_among_others_is_counted_and_explained(
     asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1, 2, 3)))
     monkeypatch.setenv("STUB_FAIL", "3")  # `--seed 3`
     results, _ = run_stub(asked)
-    found = score(asked.tables[0].cells[0], results)
-    assert (found.status, found.n, found.of, found.failed) == (measured.PARTIAL, 2, 3, 1)
-    assert found.text.endswith("(n = 2 of 3, 1 failed)")
-    assert "something went wrong here" in found.reason
+    actual = score(asked.tables[0].cells[0], results)
+    assert (actual.status, actual.n, actual.of, actual.failed) == (measured.PARTIAL, 2, 3, 1)
+    assert actual.text.endswith("(n = 2 of 3, 1 failed)")
+    assert "something went wrong here" in actual.reason
 
 
 def test_a_difference_pairs_its_seeds(results_of: Callable[..., Results]) -> None:
@@ -94,8 +94,8 @@ def test_a_difference_pairs_its_seeds(results_of: Callable[..., Results]) -> Non
     assert score(cell, results).mean == pytest.approx(5.0)
     for evaluation in (cell.evaluations[0], cell.minus[1]):  # seed 1 lacks one side, seed 2 the other
         (results.run_dir(evaluation.run) / "evaluations" / evaluation.file).unlink()
-    found = score(cell, results)
-    assert (found.mean, found.n, found.of, found.status) == (pytest.approx(5.0), 1, 3, measured.PARTIAL)
+    actual = score(cell, results)
+    assert (actual.mean, actual.n, actual.of, actual.status) == (pytest.approx(5.0), 1, 3, measured.PARTIAL)
     (results.run_dir(cell.minus[2].run) / "evaluations" / cell.minus[2].file).unlink()
     assert score(cell, results).text == "missing"
 
@@ -196,11 +196,11 @@ def test_a_signal_reaches_the_command_which_saves(tmp_path: Path, trace: Path, n
 def test_runs_side_by_side_share_the_cores_and_a_signal_reaches_all(tmp_path: Path, trace: Path) -> None:
     out = tmp_path / "out"
     process = grid_process(out, jobs=2)
-    wait_for(lambda: len(steps(out)) == 2 and all(len(own) > 3 for own in steps(out)))  # both are at work
+    wait_for(lambda: len(steps(out)) == 2 and all(len(logged) > 3 for logged in steps(out)))  # both are at work
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=20)
     assert process.returncode == 143
-    assert all(len(own) < 51 for own in steps(out))
+    assert all(len(logged) < 51 for logged in steps(out))
     again = grid_process(out, jobs=2)
     again.communicate(timeout=30)
     assert again.returncode == 0

@@ -33,8 +33,8 @@ CENTRE = "const b = document.querySelector('.marks').getBoundingClientRect();"
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with Browser() as found:
-        yield found
+    with Browser() as driver:
+        yield driver
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _ten_thousand() -> tuple[np.ndarray, np.ndarray]:
     if BATCH.exists():
-        found = pickle.loads(BATCH.read_bytes(), encoding="bytes")
-        return np.ascontiguousarray(found[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), np.array(
-            found[b"labels"]
+        batch = pickle.loads(BATCH.read_bytes(), encoding="bytes")
+        return np.ascontiguousarray(batch[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)), np.array(
+            batch[b"labels"]
         )
     noisy = blobs(10_000).astype(int) + np.random.default_rng(0).integers(-40, 40, (10_000, 32, 32, 3))
     return np.clip(noisy, 0, 255).astype(np.uint8), np.arange(10_000) % 10
@@ -108,18 +108,18 @@ def test_hover_shows_an_image_within_100_ms(browser: Browser, page: Path) -> Non
 def test_click_shows_neighbours_in_both_maps(browser: Browser, page: Path) -> None:
     browser.open(page)
     browser.mouse(*place(browser, 4021), click=True)
-    chosen = browser.run("return maps[0].chosen")
-    expected = browser.run("return maps[0].near(arguments[0]).length", chosen)
+    selected = browser.run("return maps[0].selected")
+    expected = browser.run("return maps[0].near(arguments[0]).length", selected)
     assert expected == 8
-    assert browser.run("return document.querySelectorAll('[data-map=\"0\"] .chosen-near button').length") == 8
-    assert browser.run("return maps[1].chosen") == chosen
+    assert browser.run("return document.querySelectorAll('[data-map=\"0\"] .selected-near button').length") == 8
+    assert browser.run("return maps[1].selected") == selected
     frames = browser.run(
-        "return [...document.querySelectorAll('[data-map=\"0\"] .chosen-near button')].map((b) => b.className)"
+        "return [...document.querySelectorAll('[data-map=\"0\"] .selected-near button')].map((b) => b.className)"
     )
     assert set(frames) <= {"hit", "miss"}
-    first = browser.run("return maps[0].near(arguments[0])[0]", chosen)
-    browser.run("document.querySelector('[data-map=\"0\"] .chosen-near button').click()")
-    assert browser.run("return maps[0].chosen") == first
+    first = browser.run("return maps[0].near(arguments[0])[0]", selected)
+    browser.run("document.querySelector('[data-map=\"0\"] .selected-near button').click()")
+    assert browser.run("return maps[0].selected") == first
 
 
 def test_colours_switch_and_classes_can_be_isolated(browser: Browser, page: Path) -> None:
@@ -176,12 +176,12 @@ def test_zoom_pan_and_keyboard(browser: Browser, page: Path) -> None:
     browser.keys("0")
     assert browser.run("return maps[0].view.scale === maps[0].least")
     browser.keys("\ue014", "\ue014", "\ue007")  # right, right, Enter
-    assert browser.run("return maps[0].chosen") >= 0
+    assert browser.run("return maps[0].selected") >= 0
     assert "Enter shows its nearest images" in browser.run(
         "return document.querySelector('.marks').getAttribute('aria-label')"
     )
     browser.keys("\ue00c")  # Escape
-    assert browser.run("return maps[0].chosen") == -1
+    assert browser.run("return maps[0].selected") == -1
     browser.keys("+")
     time.sleep(0.1)
     assert browser.run("return maps[0].view.scale > maps[0].least")
@@ -230,7 +230,7 @@ def test_hostile_names_are_shown_as_text(browser: Browser, tmp_path: Path) -> No
         browser.run("maps[0].point(arguments[0]); maps[0].choose(arguments[0])", i)
         card = browser.run("return document.querySelector('.map-card').innerText")
         assert "<img src=x onerror=" in card
-    assert HOSTILE[0] in browser.run("maps[0].choose(0); return document.querySelector('.chosen').innerText")
+    assert HOSTILE[0] in browser.run("maps[0].choose(0); return document.querySelector('.selected').innerText")
     assert HOSTILE[1] in browser.run("return document.querySelector('#skipped').innerText")
     assert browser.run("return document.querySelector('.legend').innerText").startswith("<img src=x onerror=")
     assert "pwned" not in browser.run("return document.title")
@@ -249,8 +249,8 @@ def test_unlabelled_folder(browser: Browser, tmp_path: Path) -> None:
         s.value = 'img_0123'; s.dispatchEvent(new Event('input')); s.focus()"""
     )
     browser.keys("\ue007")
-    assert browser.run("return maps[0].name(maps[0].chosen)") == "2019/IMG_0123.jpg"
-    assert "Nearest images" in browser.run("return document.querySelector('.chosen').innerText")
+    assert browser.run("return maps[0].name(maps[0].selected)") == "2019/IMG_0123.jpg"
+    assert "Nearest images" in browser.run("return document.querySelector('.selected').innerText")
     assert browser.console() == []
 
 

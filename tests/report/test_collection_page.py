@@ -43,9 +43,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def page_data(page: Path) -> dict[str, object]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S)
-    assert found is not None
-    document: dict[str, object] = json.loads(found[1])
+    actual = re.search(r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S)
+    assert actual is not None
+    document: dict[str, object] = json.loads(actual[1])
     return document
 
 

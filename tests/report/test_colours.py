@@ -38,9 +38,9 @@ def test_colours_of_ten_classes_can_be_told_apart(vision: str) -> None:
     css = resources.files("relatum.report").joinpath("page.css").read_text("utf-8")
     colours = [re.search(rf"--c{i}: #([0-9a-f]{{6}})", css) for i in range(10)]
     seen = []
-    for found in colours:
-        assert found is not None
-        srgb = np.array([int(found[1][i : i + 2], 16) for i in (0, 2, 4)]) / 255
+    for match in colours:
+        assert match is not None
+        srgb = np.array([int(match[1][i : i + 2], 16) for i in (0, 2, 4)]) / 255
         linear = np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)
         seen.append(lab(VISION[vision] @ linear))
     # A CIELAB difference of 2.3 is just noticeable; 17 is seven times that.

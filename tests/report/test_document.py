@@ -205,7 +205,7 @@ def test_interrupted_run_of_another_version_with_corrupt_files(make_run: MakeRun
     np.savez(run.folder / "artifacts" / "views.npz", views=np.zeros(3))
     np.savez(run.folder / "artifacts" / "pairs.npz", left=np.array([{"a": 1}], dtype=object))
     _, page = page_of([run.folder], tmp_path / "report.html")
-    for words in (
+    for phrase in (
         "Training was interrupted at step 1,200 of 5,000",
         f"written by relatum 0.0.1, this page by {__version__}",
         "4 lines of metrics.jsonl could not be read",
@@ -222,7 +222,7 @@ def test_interrupted_run_of_another_version_with_corrupt_files(make_run: MakeRun
         "No pairs",
         "No evaluations",
     ):
-        assert words in page.text
+        assert phrase in page.text
     assert len(page.data["charts"]) == 3
 
 
@@ -235,7 +235,7 @@ def test_any_single_part_is_enough(part: str, make_run: MakeRun, tmp_path: Path)
     shown = [a["id"] for a in page.all("section")]
     assert shown[0] == "overview"
     assert shown[-1] == "missing"
-    for words in (
+    for phrase in (
         "No map yet",
         "No nearest images",
         "No confusion matrix",
@@ -243,7 +243,7 @@ def test_any_single_part_is_enough(part: str, make_run: MakeRun, tmp_path: Path)
         "No pairs",
         "No evaluations",
     ):
-        assert words in page.text
+        assert phrase in page.text
 
 
 def test_a_failed_run_says_so(make_run: MakeRun, tmp_path: Path) -> None:
@@ -309,8 +309,14 @@ def test_paper_and_measured_references(make_run: MakeRun, tmp_path: Path) -> Non
         "Random weights measured here33.30",
         "Chance 10 classes10.00",
     ]
-    own = {"protocol": "linear", "dataset": "cifar10", "split": "test", "method": "relational", "backbone": "conv4"}
-    assert {**own, "pretrain": "cifar10"} in asked
+    asked_condition = {
+        "protocol": "linear",
+        "dataset": "cifar10",
+        "split": "test",
+        "method": "relational",
+        "backbone": "conv4",
+    }
+    assert {**asked_condition, "pretrain": "cifar10"} in asked
     assert "Random weights" in page.text
 
 
@@ -365,8 +371,8 @@ def test_a_thousand_classes_come_from_a_file(make_run: MakeRun, tmp_path: Path) 
 
 
 def test_skipped_files_are_listed(make_run: MakeRun, tmp_path: Path) -> None:
-    found = [{"path": f"bad-{i}.jpg", "reason": "truncated"} for i in range(600)]
-    run = make_run().recipe().info(skipped=found)
+    unreadable = [{"path": f"bad-{i}.jpg", "reason": "truncated"} for i in range(600)]
+    run = make_run().recipe().info(skipped=unreadable)
     _, page = page_of([run.folder], tmp_path / "report.html")
     assert "600 files" in page.text
     assert "bad-499.jpg" in page.text

@@ -27,7 +27,7 @@ def look(page: Path, points: int) -> str:
         assert browser.open(page) < 3
         assert browser.run("return maps[0].n") == points
         browser.run("maps[0].point(1); maps[0].choose(2)")
-        assert browser.run("return document.querySelectorAll('.chosen-near button').length") == 8
+        assert browser.run("return document.querySelectorAll('.selected-near button').length") == 8
         assert not browser.run("return document.querySelector('.map-card').hidden")
         assert browser.run("return document.querySelectorAll('figure.chart .line').length") >= 3
         assert browser.run("return document.querySelectorAll('.matrix').length") == 3
@@ -39,14 +39,14 @@ def look(page: Path, points: int) -> str:
 def test_the_demo(tmp_path: Path) -> None:
     demo.run_demo(tmp_path / "demo", epochs=1)
     text = look(tmp_path / "demo" / "report.html", 1000)
-    for words in (
+    for phrase in (
         "3 runs",
         "Linear evaluation on shapes",
         "Views used for training",
         "Relation scores of pairs",
         "Chance",
     ):
-        assert words in text
+        assert phrase in text
 
 
 @pytest.mark.data
@@ -59,10 +59,10 @@ def test_a_real_cifar10_run(tmp_path: Path) -> None:
     api.evaluate("retrieval", run, data="cifar10", root=root, settings={"queries_per_class": 20})
     api.evaluate("tsne", run, data="cifar10", root=root, settings={"points": 500, "iterations": 300})
     text = look(api.report([run], out=tmp_path / "report.html"), 500)
-    for words in (
+    for phrase in (
         "Linear evaluation on CIFAR-10",
         "in the paper, 200 epochs, K = 32, all images",
         "Confident positives",
     ):
-        assert words in text
+        assert phrase in text
     assert "Not available" not in text

@@ -20,10 +20,10 @@ def test_views(tmp_path: Path) -> None:
     views = RNG.integers(0, 256, (10, 4, 8, 8, 3), dtype=np.uint8)
     path = artifacts.save_views(tmp_path, views, IMAGES[:10], [f"<{i}>" for i in range(10)])
     assert path == tmp_path / "artifacts" / "views.npz"
-    found = artifacts.load(path)
-    np.testing.assert_array_equal(found["views"], views[:8])
-    np.testing.assert_array_equal(found["originals"], IMAGES[:8])
-    assert found["names"].tolist() == [f"<{i}>" for i in range(8)]
+    actual = artifacts.load(path)
+    np.testing.assert_array_equal(actual["views"], views[:8])
+    np.testing.assert_array_equal(actual["originals"], IMAGES[:8])
+    assert actual["names"].tolist() == [f"<{i}>" for i in range(8)]
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -31,25 +31,25 @@ def test_pairs_keep_the_surest_and_the_most_confusing(tmp_path: Path) -> None:
     scores = np.array([0.9, 0.1, 0.8, 0.7, 0.2, 0.3, 0.6, 0.95, 0.4])
     targets = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0])
     names = ([f"l{i}" for i in range(9)], [f"r{i}" for i in range(9)])
-    found = artifacts.load(
+    actual = artifacts.load(
         artifacts.save_pairs(tmp_path, IMAGES[:9], IMAGES[9:18], scores, targets, names, per_group=2)
     )
-    kept = {artifacts.PAIR_GROUPS[g]: found["left_names"][found["group"] == g].tolist() for g in range(4)}
+    kept = {artifacts.PAIR_GROUPS[g]: actual["left_names"][actual["group"] == g].tolist() for g in range(4)}
     assert kept == {
         "sure-same": ["l0", "l2"],
         "sure-different": ["l4", "l5"],
         "confusing-same": ["l1", "l3"],
         "confusing-different": ["l7", "l6"],
     }
-    np.testing.assert_array_equal(found["left"][0], IMAGES[0])
-    np.testing.assert_array_equal(found["right"][0], IMAGES[9])
-    assert found["histogram"].sum(axis=1).tolist() == [5, 4]
+    np.testing.assert_array_equal(actual["left"][0], IMAGES[0])
+    np.testing.assert_array_equal(actual["right"][0], IMAGES[9])
+    assert actual["histogram"].sum(axis=1).tolist() == [5, 4]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 5])
 def test_few_pairs_are_shown_once(count: int) -> None:
-    chosen, group = artifacts.select_pairs(np.linspace(0, 1, 2 * count), np.arange(2 * count) % 2)
-    assert len(chosen) == len(group) == len(set(chosen.tolist())) == 2 * count
+    selected, group = artifacts.select_pairs(np.linspace(0, 1, 2 * count), np.arange(2 * count) % 2)
+    assert len(selected) == len(group) == len(set(selected.tolist())) == 2 * count
 
 
 def test_retrieval_keeps_only_the_images_involved(tmp_path: Path) -> None:
@@ -68,20 +68,20 @@ def test_retrieval_keeps_only_the_images_involved(tmp_path: Path) -> None:
         tag="x",
     )
     assert path.name == "retrieval-cifar10-test-x.npz"
-    found = artifacts.load(path)
-    assert found["image_index"].tolist() == [0, 3, 7, 29]
-    np.testing.assert_array_equal(found["thumbs"], IMAGES[[0, 3, 7, 29]])
-    assert found["labels"].tolist() == [0, 3, 7, 29]
-    assert found["names"].tolist() == ["0", "3", "7", "29"]
+    actual = artifacts.load(path)
+    assert actual["image_index"].tolist() == [0, 3, 7, 29]
+    np.testing.assert_array_equal(actual["thumbs"], IMAGES[[0, 3, 7, 29]])
+    assert actual["labels"].tolist() == [0, 3, 7, 29]
+    assert actual["names"].tolist() == ["0", "3", "7", "29"]
 
 
 def test_map_without_labels(tmp_path: Path) -> None:
     near = np.zeros((30, 8), int)
     path = artifacts.save_tsne(tmp_path, "photos", "train", xy=RNG.normal(size=(30, 2)), thumbs=IMAGES, neighbours=near)
-    found = artifacts.load(path)
+    actual = artifacts.load(path)
     assert path.name == "tsne-photos-train.npz"
-    assert set(found["labels"].tolist()) == {-1}
-    assert found["super"].size == found["names"].size == found["classes"].size == 0
+    assert set(actual["labels"].tolist()) == {-1}
+    assert actual["super"].size == actual["names"].size == actual["classes"].size == 0
 
 
 def test_normalised_images_are_refused(tmp_path: Path) -> None:

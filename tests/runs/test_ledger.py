@@ -35,15 +35,15 @@ def finished(folder: Path) -> Path:
 
 
 def test_collect_keeps_what_a_reader_needs(tmp_path: Path) -> None:
-    found = ledger.collect(finished(tmp_path / "run"), ["relatum pretrain cifar10"])
-    assert (found["seconds"], found["commit"], found["threads"], found["seed"]) == (12.5, "abc", 2, 1)
-    assert found["commands"] == ["relatum pretrain cifar10"]
-    assert [e["accuracy"] for e in found["evaluations"]] == [58.0]
-    steps = [p["step"] for p in found["curve"]]
+    actual = ledger.collect(finished(tmp_path / "run"), ["relatum pretrain cifar10"])
+    assert (actual["seconds"], actual["commit"], actual["threads"], actual["seed"]) == (12.5, "abc", 2, 1)
+    assert actual["commands"] == ["relatum pretrain cifar10"]
+    assert [e["accuracy"] for e in actual["evaluations"]] == [58.0]
+    steps = [p["step"] for p in actual["curve"]]
     assert (len(steps), steps[0], steps[-1]) == (ledger.CURVE_POINTS, 0, 999)
-    assert found["curve"][0]["loss"] is None  # JSON knows no NaN
-    assert found["recipe"] == config.read_toml(tmp_path / "run" / "recipe.toml")
-    path = ledger.write(tmp_path / "ledger", found)
+    assert actual["curve"][0]["loss"] is None  # JSON knows no NaN
+    assert actual["recipe"] == config.read_toml(tmp_path / "run" / "recipe.toml")
+    path = ledger.write(tmp_path / "ledger", actual)
     written = json.loads(path.read_text())
     assert is_intact(written)
     assert ledger.read(tmp_path / "ledger")[0].document == {k: v for k, v in written.items() if k != CHECKSUM}

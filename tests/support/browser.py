@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    (executable for name in ("chromium", "chromium-browser", "google-chrome") if (executable := shutil.which(name))),
+    None,
 )
 DRIVER = shutil.which("chromedriver")
 FLAGS = (

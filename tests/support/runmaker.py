@@ -169,8 +169,8 @@ class RunMaker:
 
     def views(self, images: NDArray[np.uint8], names: Any = None, k: int = 32) -> RunMaker:
         shift = self.rng.integers(-60, 60, (6, k, 1, 1, 3))
-        made = np.clip(images[:6, None].astype(int) + shift, 0, 255).astype(np.uint8)
-        artifacts.save_views(self.folder, made, images[:6], names or [CLASSES[i] for i in range(6)])
+        view_images = np.clip(images[:6, None].astype(int) + shift, 0, 255).astype(np.uint8)
+        artifacts.save_views(self.folder, view_images, images[:6], names or [CLASSES[i] for i in range(6)])
         return self
 
     def pairs(self, images: NDArray[np.uint8]) -> RunMaker:
@@ -225,14 +225,14 @@ class RunMaker:
         near: Any = None,
     ) -> RunMaker:
         query = self.rng.permutation(len(images))[:25]
-        found = self.rng.integers(0, len(images), (len(query), 10)) if near is None else near[query]
+        nearest = self.rng.integers(0, len(images), (len(query), 10)) if near is None else near[query]
         artifacts.save_retrieval(
             self.folder,
             self.dataset,
             "test",
             query_index=query,
-            neighbour_index=found,
-            distances=np.sort(self.rng.random(found.shape)),
+            neighbour_index=nearest,
+            distances=np.sort(self.rng.random(nearest.shape)),
             images=images,
             labels=labels,
             names=names,

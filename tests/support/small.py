@@ -49,13 +49,13 @@ def small_objective(
     row = METHODS[method]
     with backbones.seeded(1, 1):
         backbone = backbones.build("conv4", seed=1)
-        made = objectives.build(
+        objective = objectives.build(
             method, backbone, 64, row.options(**options), Context(IMAGES, CLASSES, side=32, kernels="torch")
         )
-    made.to(dtype)
+    objective.to(dtype)
     if clustered:
-        made.start_epoch(EpochContext(1, 0, clean_features))
-    return made
+        objective.start_epoch(EpochContext(1, 0, clean_features))
+    return objective
 
 
 def clean_features() -> torch.Tensor:
@@ -64,8 +64,8 @@ def clean_features() -> torch.Tensor:
 
 def gradients(loss: torch.Tensor, module: nn.Module) -> list[torch.Tensor]:
     parameters = [p for p in module.parameters() if p.requires_grad]
-    found = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, found, strict=True)]
+    partials = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    return [torch.zeros_like(p) if g is None else g for p, g in zip(parameters, partials, strict=True)]
 
 
 def agree(module: nn.Module, loss: torch.Tensor, oracle: torch.Tensor) -> None:

@@ -10,9 +10,9 @@ from relatum.system import durations, progress
 
 
 def display(terminal: bool) -> tuple[progress.Display, io.StringIO]:
-    made, text = progress.Display(), io.StringIO()
-    made.console = Console(file=text, force_terminal=terminal, width=140, highlight=False, soft_wrap=True)
-    return made, text
+    new_display, text = progress.Display(), io.StringIO()
+    new_display.console = Console(file=text, force_terminal=terminal, width=140, highlight=False, soft_wrap=True)
+    return new_display, text
 
 
 ROW = {"epoch": 2, "loss": 0.25, "positive_accuracy": 0.75, "negative_accuracy": 0.5, "views_per_second": 12345.6}
@@ -29,8 +29,8 @@ def test_the_bar_shows_loss_accuracies_and_speed() -> None:
         shown.tick(1)
         shown.update(1, ROW)
         shown._bar.refresh()  # type: ignore[union-attr]
-    for words in ("epoch 2", "loss 0.250", "same 0.750", "different 0.500", "12,346 views/s"):
-        assert words in text.getvalue()
+    for part in ("epoch 2", "loss 0.250", "same 0.750", "different 0.500", "12,346 views/s"):
+        assert part in text.getvalue()
 
 
 def test_without_a_terminal_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_twenty_steps_agree_with_the_reference(tmp_path: Path, options: dict[str
 def test_freshly_compiled_and_cached_kernels_give_the_same_bits(pictures: Path, tmp_path: Path) -> None:
     """A process that compiles the kernels and one that loads them: numba once gave them different bits."""
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
-    made = []
+    weights = []
     for name in ("compiles", "loads"):
         command = [
             *(sys.executable, "-m", "relatum", "pretrain", str(pictures), "--out", str(tmp_path / name)),
@@ -60,6 +60,6 @@ def test_freshly_compiled_and_cached_kernels_give_the_same_bits(pictures: Path, 
         ]
         done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, env=environment)
         assert done.returncode == 0, done.stderr
-        made.append((tmp_path / name / "backbone.safetensors").read_bytes())
+        weights.append((tmp_path / name / "backbone.safetensors").read_bytes())
     assert any((tmp_path / "kernels").rglob("*.nbc"))
-    assert made[0] == made[1]
+    assert weights[0] == weights[1]

@@ -152,7 +152,7 @@ def wait_for(condition: object, process: subprocess.Popen[str], seconds: float =
 def workers(agent: subprocess.Popen[str]) -> dict[int, int]:
     """The processes that a torchrun has started, by their rank."""
     listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(agent.pid)], capture_output=True, text=True, check=False)
-    found = {}
+    pids = {}
     for pid in map(int, listed.stdout.split()):
         try:
             variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -160,8 +160,8 @@ def workers(agent: subprocess.Popen[str]) -> dict[int, int]:
             continue
         rank = next((int(v[5:]) for v in variables if v.startswith(b"RANK=")), None)
         if rank is not None:
-            found[rank] = pid
-    return found
+            pids[rank] = pid
+    return pids
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -465,11 +465,20 @@ def test_a_supervised_run_without_test_labels_is_finished_with_a_warning(
     from relatum import cli
 
     data = kaggle_layout(pictures, tmp_path / "data")
-    words = ["pretrain", str(data), "--out", str(tmp_path / "run"), "--method", "supervised", "--batch-size", "8"]
-    words += ["--epochs", "1", "--compile", "off", "--threads", "1"]
+    command_line = [
+        "pretrain",
+        str(data),
+        "--out",
+        str(tmp_path / "run"),
+        "--method",
+        "supervised",
+        "--batch-size",
+        "8",
+    ]
+    command_line += ["--epochs", "1", "--compile", "off", "--threads", "1"]
     for more in ([], ["--resume"]):
         with pytest.raises(SystemExit) as caught:
-            cli.main([*words, *more])
+            cli.main([*command_line, *more])
         assert not caught.value.code
         assert ("the test split of data has no labels" in capsys.readouterr().err) == (not more)
         record = json.loads((tmp_path / "run" / "run.json").read_text())

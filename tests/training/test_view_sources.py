@@ -37,13 +37,13 @@ def test_without_labels_every_view_is_of_its_own_image(labels: np.ndarray | None
 
 
 def test_labelled_slots_draw_labelled_images_of_their_class_and_others_keep_theirs() -> None:
-    found = draw()
-    assert found.shape == (8, 128)
-    assert found.dtype == np.int64
+    drawn_sources = draw()
+    assert drawn_sources.shape == (8, 128)
+    assert drawn_sources.dtype == np.int64
     labelled = LABELS[SLOTS] >= 0
     assert 10 < labelled.sum() < 118
-    assert np.array_equal(found[:, ~labelled], np.tile(SLOTS[~labelled], (8, 1)))
-    drawn = found[:, labelled]
+    assert np.array_equal(drawn_sources[:, ~labelled], np.tile(SLOTS[~labelled], (8, 1)))
+    drawn = drawn_sources[:, labelled]
     assert SEEN[drawn].all()
     assert np.array_equal(TRUTH[drawn], np.tile(TRUTH[SLOTS[labelled]], (8, 1)))
     assert len(np.unique(drawn)) > labelled.sum() / 2
@@ -51,8 +51,8 @@ def test_labelled_slots_draw_labelled_images_of_their_class_and_others_keep_thei
 
 def test_draws_are_uniform_within_the_class() -> None:
     labels = np.where(np.arange(100) < 10, 3, -1)
-    found = np.concatenate([draw(labels, indices=np.arange(10), epoch=e, views=50).ravel() for e in range(20)])
-    counts = np.bincount(found, minlength=10)
+    drawn_sources = np.concatenate([draw(labels, indices=np.arange(10), epoch=e, views=50).ravel() for e in range(20)])
+    counts = np.bincount(drawn_sources, minlength=10)
     assert len(counts) == 10
     assert float(((counts - 1000) ** 2 / 1000).sum()) < 27.9  # chi-squared, 9 degrees of freedom, p = 0.001
 
@@ -70,9 +70,9 @@ def test_a_draw_depends_on_its_name_and_on_nothing_else() -> None:
 
 def test_a_class_without_a_visible_image_is_no_error() -> None:
     labels = np.array([-1, 7, -1, 7, 2])
-    found = draw(labels, indices=np.arange(5), views=20)
-    assert set(found[:, 4]) == {4}
-    assert set(found[:, 1]) == set(found[:, 3]) == {1, 3}
+    drawn_sources = draw(labels, indices=np.arange(5), views=20)
+    assert set(drawn_sources[:, 4]) == {4}
+    assert set(drawn_sources[:, 1]) == set(drawn_sources[:, 3]) == {1, 3}
 
 
 FLAGS: dict[str, Any] = {"views": 3, "batch_size": 8, "epochs": 1, "compile": "off", "threads": 1, "quiet": True}
@@ -93,8 +93,8 @@ def test_a_run_reads_the_visible_labels_and_no_others(
             return images if poison is None else replace(images, labels=np.where(poison, other, images.labels))
 
         monkeypatch.setattr(data, "load", poisoned)
-        made = relatum.pretrain(pictures, out=tmp_path / name, **{**FLAGS, **flags})
-        return (made.path / "backbone.safetensors").read_bytes()
+        built = relatum.pretrain(pictures, out=tmp_path / name, **{**FLAGS, **flags})
+        return (built.path / "backbone.safetensors").read_bytes()
 
     clean = run("clean", labels=0.3)
     assert run("hidden", ~seen, labels=0.3) == clean
@@ -113,19 +113,19 @@ def test_a_batch_carries_labels_only_where_the_objective_uses_them(
 ) -> None:
     from relatum.objectives.relational import RelationalReasoning
 
-    found: list[Any] = []
+    batch_labels: list[Any] = []
     forward = RelationalReasoning.forward
 
     def look(self: RelationalReasoning, batch: Any) -> Any:
-        found.append(batch.labels)
+        batch_labels.append(batch.labels)
         return forward(self, batch)
 
     monkeypatch.setattr(RelationalReasoning, "forward", look)
     sets = {"objective.avoid_collisions": avoid}
     relatum.pretrain(pictures, out=tmp_path / "run", labels=0.5, set=sets, **FLAGS)
-    assert len(found) == 5
+    assert len(batch_labels) == 5
     if not avoid:
-        assert found == [None] * 5
+        assert batch_labels == [None] * 5
     else:
-        labels = np.concatenate([np.asarray(one) for one in found])
+        labels = np.concatenate([np.asarray(one) for one in batch_labels])
         assert sorted(np.bincount(labels + 1)) == [6, 6, 6, 18]  # half of each class of twelve is hidden

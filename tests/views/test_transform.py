@@ -31,10 +31,10 @@ class Pictures(Dataset[tuple[list[torch.Tensor], int]]):
 
 def test_an_image_becomes_k_views() -> None:
     transform = Views(number=3, side=16)
-    made = transform(Image.fromarray(PIXELS[0]))
-    assert [view.shape for view in made] == [(3, 16, 16)] * 3
-    assert made[0].dtype == torch.float32
-    assert not torch.equal(made[0], made[1])
+    built = transform(Image.fromarray(PIXELS[0]))
+    assert [view.shape for view in built] == [(3, 16, 16)] * 3
+    assert built[0].dtype == torch.float32
+    assert not torch.equal(built[0], built[1])
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -63,7 +63,7 @@ def test_draws_follow_torchs_generator() -> None:
 
 def test_a_mini_batch_is_made_as_in_training() -> None:
     transform = Views("relational", number=4, side=12, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4), seed=7)
-    made = transform.batch(PIXELS, indices=[9, 8, 7, 6, 5], epoch=2)
+    built = transform.batch(PIXELS, indices=[9, 8, 7, 6, 5], epoch=2)
     params = views.sample(
         views.POLICIES["relational"],
         seed=7, epoch=2, indices=np.array([9, 8, 7, 6, 5]), views=4, height=20, width=24, pad=2, side=12,
@@ -71,10 +71,10 @@ def test_a_mini_batch_is_made_as_in_training() -> None:
     expected = views.make_views(
         PIXELS, np.tile(np.arange(5), 4), params, side=12, mean=(0.4, 0.5, 0.6), std=(0.2, 0.3, 0.4)
     )
-    assert torch.equal(made, expected.reshape(4, 5, 3, 12, 12))
+    assert torch.equal(built, expected.reshape(4, 5, 3, 12, 12))
     part = transform.batch(PIXELS[2:3], indices=[7], epoch=2)
-    assert torch.equal(part[:, 0], made[:, 2])  # whatever the mini-batch around it
-    assert torch.allclose(transform.batch(torch.from_numpy(PIXELS), indices=[9, 8, 7, 6, 5], epoch=2), made, atol=1e-4)
+    assert torch.equal(part[:, 0], built[:, 2])  # whatever the mini-batch around it
+    assert torch.allclose(transform.batch(torch.from_numpy(PIXELS), indices=[9, 8, 7, 6, 5], epoch=2), built, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""`explore`: from a folder of photos to one page, with all defaults chosen."""
+"""`explore`: from a folder of photos to one page, with defaults for everything."""
 
 from __future__ import annotations
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from relatum import config
 from relatum.api import workers
+from relatum.api.existing_run import Plan, make_plan
 from relatum.api.runs import Run, StrPath, as_list, data_name, optional_path
 from relatum.errors import InputError, RelatumError
 from relatum.runs.folder import RunFolder
 from relatum.system import launcher
-from relatum.system.launcher import Place
 from relatum.system.progress import Display
 from relatum.system.team import Team
 from relatum.version import __version__
@@ -30,7 +30,6 @@ if TYPE_CHECKING:  # torch is imported when training starts
     from relatum.data import ImageSet
     from relatum.objectives import Objective
     from relatum.training.resolve import Resolved
-    from relatum.training.resume import Start
 
 
 def pretrain(
@@ -109,33 +108,8 @@ def pretrain(
     arguments = dict(locals())
     if resume and overwrite:
         raise InputError("--resume continues a run and --overwrite replaces it: give one of them.")
-    custom_backbone = backbone if not (backbone is None or isinstance(backbone, str)) else None
-    in_memory = data is not None and not isinstance(data, str | os.PathLike)
-    flags = {
-        "data.name": None if data is None else "images" if in_memory else data_name(data),
-        "method": method,
-        "backbone.name": backbone if custom_backbone is None else f"object:{type(custom_backbone).__name__}",
-        "views.number": views,
-        "train.batch_size": batch_size,
-        "train.epochs": epochs,
-        "seed": seed,
-        "preset": preset,
-        "init": None if init is None else str(Path(init).resolve()),  # a resume may start in another folder
-        "run.device": device,
-        "run.devices": devices,
-        "run.threads": threads,
-        "run.precision": precision,
-        "run.compile": compile,
-        "data.labels": labels,
-        "data.val_fraction": val_fraction,
-        "data.limit_train": limit_train,
-        "data.side": side,
-        "data.storage": "stream" if stream else None,
-        "data.strict": strict,
-        "log.knn_every": knn_every,
-    }
-    sets = [f"{key}={value}" for key, value in set.items()] if isinstance(set, Mapping) else as_list(set)
-    draft = config.draft(recipe_file=None if recipe is None else Path(recipe), sets=sets, flags=flags)
+    custom_backbone = None if backbone is None or isinstance(backbone, str) else backbone
+    draft = _draft(arguments, custom_backbone)
     folder = _run_folder(out, draft, resume=resume)
     place = launcher.find_place()
     launcher.check_devices(place, draft.request.run.devices if "run.devices" in draft.explicit else None)
@@ -147,49 +121,56 @@ def pretrain(
         display = Display(quiet=quiet or not team.first)
         with folder.lock() if team.first else nullcontext():
             plan = team.first_does(
-                lambda: _look(folder, draft, team.place, display, resume=resume, overwrite=overwrite)
+                lambda: make_plan(folder, draft, team.place, display, resume=resume, overwrite=overwrite)
             )
             if plan.finished:
                 display.print(f"{folder.path} is finished; nothing to do.")
             else:
-                images = _in_memory(data, side) if in_memory else None
+                images = _in_memory(data, side) if _is_in_memory(data) else None
                 _pretrain(draft, folder, display, team, plan, custom_backbone, optional_path(root), minutes, images)
     return Run(folder.path, custom_backbone)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """What the first process found in the run folder, and decided.
+_RECIPE_KEYS = {  # argument of `pretrain`: recipe key
+    "method": "method",
+    "views": "views.number",
+    "batch_size": "train.batch_size",
+    "epochs": "train.epochs",
+    "seed": "seed",
+    "preset": "preset",
+    "device": "run.device",
+    "devices": "run.devices",
+    "threads": "run.threads",
+    "precision": "run.precision",
+    "compile": "run.compile",
+    "labels": "data.labels",
+    "val_fraction": "data.val_fraction",
+    "limit_train": "data.limit_train",
+    "side": "data.side",
+    "strict": "data.strict",
+    "knn_every": "log.knn_every",
+}
 
-    Attributes:
-        recipe: that of the run to resume; None for a new run.
-        start: the checkpoint to continue from, or None.
-        finished: there is nothing to do.
-        replace: a run in the folder is replaced.
-    """
 
-    recipe: config.Recipe | None = None
-    start: Start | None = None
-    finished: bool = False
-    replace: bool = False
+def _draft(arguments: Mapping[str, Any], custom_backbone: nn.Module | None) -> config.Draft:
+    """What the user asked for, from the arguments of `pretrain`."""
+    data, init, recipe, pairs = (arguments[name] for name in ("data", "init", "recipe", "set"))
+    flags = {key: arguments[name] for name, key in _RECIPE_KEYS.items()}
+    if data is not None:
+        flags["data.name"] = "images" if _is_in_memory(data) else data_name(data)
+    if arguments["stream"]:
+        flags["data.storage"] = "stream"
+    if init is not None:
+        flags["init"] = str(Path(init).resolve())  # a resume may start in another folder
+    flags["backbone.name"] = (
+        arguments["backbone"] if custom_backbone is None else f"object:{type(custom_backbone).__name__}"
+    )
+    sets = [f"{key}={value}" for key, value in pairs.items()] if isinstance(pairs, Mapping) else as_list(pairs)
+    return config.draft(recipe_file=optional_path(recipe), sets=sets, flags=flags)
 
 
-def _look(
-    folder: RunFolder, draft: config.Draft, place: Place, display: Display, *, resume: bool, overwrite: bool
-) -> _Plan:
-    """Decide whether to start, to resume or to replace a run. A launcher's restart resumes the run that it started."""
-    exists = _holds_run(folder)
-    if not exists and not draft.get("data.name"):
-        raise InputError(f"there is no run at {folder.path} to resume; check --out, or give data to start one.")
-    restarted = place.restarts > 0 and bool(place.token) and folder.read_record().get("launch") == place.token
-    _check_folder(folder, resume=resume or restarted, overwrite=overwrite)
-    if not exists or (overwrite and not restarted):
-        return _Plan(replace=exists)
-    if _is_finished(folder, display):
-        return _Plan(finished=True)
-    from relatum.training.resume import open_run
-
-    return _Plan(*open_run(folder, display))
+def _is_in_memory(data: Any) -> bool:
+    return data is not None and not isinstance(data, str | os.PathLike)
 
 
 def _devices(draft: config.Draft, folder: RunFolder, *, resume: bool) -> int:
@@ -205,7 +186,7 @@ def _pretrain(
     folder: RunFolder,
     display: Display,
     team: Team,
-    plan: _Plan,
+    plan: Plan,
     custom_backbone: nn.Module | None,
     root: Path | None,
     minutes: float | None,
@@ -228,7 +209,7 @@ def _pretrain(
     facts = resolved.recipe.data
     team.require_same({"data.images": facts.images, "data.fingerprint": facts.fingerprint})
     if plan.recipe is not None and minutes is not None:
-        display.warn(f"the minutes are ignored: the run continues to its {resolved.recipe.train.epochs} epoch(s).")
+        display.warn(f"--minutes is ignored: a resumed run trains for its {resolved.recipe.train.epochs} epoch(s).")
     from relatum.training.run import train  # imports Lightning Fabric, which takes a second
 
     objective = train(
@@ -243,45 +224,6 @@ def _pretrain(
     )
     if objective is not None and hasattr(objective, "predict"):
         folder.update_record(classifier_score=_score_classifier(objective, resolved, folder, display, root))
-
-
-def _holds_run(folder: RunFolder) -> bool:
-    return folder.exists() or folder.has_checkpoints()
-
-
-def _check_folder(folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
-    """Refuse a folder that must not be trained in or replaced."""
-    if not _holds_run(folder) or resume:
-        return
-    if not folder.is_run():
-        name = (folder.recipe if folder.exists() else folder.checkpoints).name
-        raise InputError(
-            f"{folder.path} holds a {name} that is not of a run of relatum, or of an incomplete one: "
-            "nothing is overwritten; choose another --out, or remove it."
-        )
-    if not overwrite:
-        raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
-
-
-def _is_finished(folder: RunFolder, display: Display) -> bool:
-    """Whether nothing is left to do. Damaged weights are written again where there is a checkpoint."""
-    record = folder.read_record()
-    if not folder.finished() or record.get("classifier_score") == "pending":
-        return False
-    from relatum.runs.weights import load_weights
-
-    try:
-        for path in (folder.backbone, folder.relation):
-            if path.exists():
-                load_weights(path)
-    except InputError as error:
-        if not folder.has_checkpoints():
-            raise
-        display.warn(f"{error}")
-        return False
-    if record.get("status") in ("running", "failed", "interrupted"):  # killed after its weights were written
-        folder.update_record(status="finished")
-    return True
 
 
 def _in_memory(data: Any, side: int | None) -> ImageSet:

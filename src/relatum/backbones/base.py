@@ -55,7 +55,7 @@ def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0)
             f" {better if module.split('.')[0] in registry.LIBRARIES else 'Remove its last layer'}."
         )
     if not isinstance(network, nn.Module):
-        raise InputError(f"backbone '{backbone}' made a {type(network).__name__}, not a torch.nn.Module.")
+        raise InputError(f"backbone '{backbone}' returned a {type(network).__name__}, not a torch.nn.Module.")
     return network
 
 
@@ -67,7 +67,7 @@ def _constructor(name: str) -> Callable[[], Any]:
         return lambda: library.build(name)
     if module == "object":
         raise InputError(
-            f"this run was made with an object ({attribute}): pass it again, load_backbone(run, backbone=...)."
+            f"this run was trained with a custom backbone ({attribute}): pass it to load_backbone(run, backbone=...)."
         )
     if str(Path.cwd()) not in sys.path:
         sys.path.append(str(Path.cwd()))  # last: a file in the working directory never replaces an installed module

@@ -25,7 +25,9 @@ def attach(network: nn.Module) -> None:
     """Recompute the blocks of a backbone, and the stem of a ResNet, in the backward pass."""
     blocks = [module for module in network.modules() if isinstance(module, BasicBlock | ConvBlock)]
     if not blocks:
-        raise InputError("run.recompute: this backbone has no blocks that can be recomputed; only relatum's own have.")
+        raise InputError(
+            "run.recompute: this backbone has no blocks that can be recomputed; only those of relatum have."
+        )
     for block in blocks:
         block.forward = _Recomputed(block.forward, partial(_norms, block))  # type: ignore[method-assign]
     first: Any = network

@@ -60,8 +60,8 @@ def measure(
     Args:
         method: any method; the plain loop exists for `relational`.
         backbone: a name of the table.
-        views: K; the method's own by default.
-        batch_size: M; the method's own by default.
+        views: K; by default the method's.
+        batch_size: M; by default the method's.
         side: of the images; that of the dataset by default.
         repeats: rounds in which the sides take turns.
         steps: timed steps of each side in a round.

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, Set, echo, key_value, print_json
+from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, echo, key_value, print_json
 from relatum.system.text import printable
 
 
@@ -23,7 +23,10 @@ def evaluate(
     epochs: Annotated[int | None, Option(help="number of training epochs of the linear probe or of finetuning")] = None,
     seed: Annotated[int | None, Option(help="random seed of the evaluation (default: 1)")] = None,
     tag: Annotated[str, Option(help="suffix of the result file's name")] = "",
-    set: Set = None,
+    set: Annotated[
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE", help="change a setting of the protocol, for example k=5; can be repeated"),
+    ] = None,
     backbone: Backbone = None,
     device: Device = "auto",
     json: Json = False,

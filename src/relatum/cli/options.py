@@ -24,7 +24,6 @@ Backbone = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
-Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="set a key; can be repeated")]
 
 
 def print_json(document: Any) -> None:

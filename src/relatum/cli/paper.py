@@ -11,15 +11,17 @@ from typer import Argument, Option
 from relatum.cli.options import Json, Root, split_commas
 from relatum.errors import InputError
 
-Names = Annotated[list[str] | None, Option(help="restrict to these; can be repeated, or separated by commas")]
+Names = Annotated[list[str] | None, Option(help="only these, separated by commas (default: all)")]
 
 
 def reproduce(
     tables: Annotated[list[str], Argument(metavar="TABLE…", help="table names (see `relatum list tables`)")],
-    datasets: Names = None,
+    datasets: Annotated[
+        list[str] | None, Option(help="only these pretraining datasets, separated by commas (default: all)")
+    ] = None,
     backbones: Names = None,
     methods: Names = None,
-    seeds: Names = None,
+    seeds: Annotated[list[str] | None, Option(help="average over these random seeds (default: 1,2,3)")] = None,
     views: Annotated[int | None, Option(help="K, number of views per image of relational reasoning")] = None,
     epochs: Annotated[int | None, Option(help="number of pretraining epochs")] = None,
     limit_train: Annotated[int | None, Option(help="pretrain on at most this many images")] = None,

@@ -25,7 +25,9 @@ def list_names(
 
 
 def bench(
-    what: Annotated[str, Argument(help="views, head or step")],
+    what: Annotated[
+        str, Argument(help="what to measure: views, head (relation head and loss) or step (one training step)")
+    ],
     method: Annotated[str, Option(help="training method (step)")] = "relational",
     backbone: Annotated[str, Option(help="backbone name (step)")] = "conv4",
     views: Annotated[int | None, Option(help="K, number of views per image (default: the method's)")] = None,
@@ -35,7 +37,7 @@ def bench(
     json: Json = False,
     root: Root = None,
 ) -> None:
-    """Measure relatum against the usual implementation, side by side in one process."""
+    """Compare the speed of relatum with that of a usual implementation; both run in this process."""
     from relatum.bench import run
 
     figures = run(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Root, Set, echo
+from relatum.cli.options import Root, echo
 from relatum.system.launcher import is_first_process
 
 
@@ -43,7 +43,10 @@ def pretrain(
         ),
     ] = None,
     recipe: Annotated[Path | None, Option(help="TOML file with recipe keys to start from")] = None,
-    set: Set = None,
+    set: Annotated[
+        list[str] | None,
+        Option("--set", metavar="KEY=VALUE", help="set any recipe key, for example train.lr=0.01; can be repeated"),
+    ] = None,
     resume: Annotated[
         bool, Option("--resume", help="continue an interrupted run from its last checkpoint; needs only --out")
     ] = False,
@@ -61,7 +64,9 @@ def pretrain(
     compile: Annotated[
         str | None, Option(help="compile the backbone with torch.compile: auto, on or off (default: auto)")
     ] = None,
-    labels: Annotated[float | None, Option(help="fraction of the labels that training may use")] = None,
+    labels: Annotated[
+        float | None, Option(help="fraction of the labels that training may use (default: 0; supervised: all)")
+    ] = None,
     val_fraction: Annotated[
         float | None, Option(help="fraction of the training set to hold out for validation (default: 0)")
     ] = None,
@@ -77,7 +82,7 @@ def pretrain(
     ] = None,
     root: Root = None,
 ) -> None:
-    """Pretrain a backbone on images without labels. For a folder, print the defaults it picks."""
+    """Pretrain a backbone on images without labels. For a folder, prints the defaults that it picks."""
     from relatum import api
 
     run = api.pretrain(

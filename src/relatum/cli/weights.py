@@ -31,10 +31,10 @@ def import_weights(
     out: Annotated[Path, Option(metavar="RUN", help="run folder to create")],
     data: Annotated[str, Option(help="dataset that the weights were trained on")] = "cifar10",
     method: Annotated[
-        str | None, Option(help="method that trained them (default: told by the heads in the file)")
+        str | None, Option(help="method that trained them (default: inferred from the heads in the file)")
     ] = None,
     aggregation: Annotated[
-        str | None, Option(help="aggregation of the relation head (default: cat or mean, by its width)")
+        str | None, Option(help="aggregation of the relation head (default: cat or mean, inferred from its width)")
     ] = None,
 ) -> None:
     """Create a run folder from weights that were trained elsewhere."""

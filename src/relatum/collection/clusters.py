@@ -42,7 +42,7 @@ def find_clusters(
     if method not in METHODS:
         raise InputError(f"unknown clustering method '{method}'; known: {', '.join(METHODS)}.")
     if number is not None and not 1 <= number <= len(features):
-        raise InputError(f"{number} clusters cannot be made of {len(features)} images.")
+        raise InputError(f"{len(features)} images cannot be divided into {number} clusters.")
     if method == "hdbscan" and number is not None:
         raise InputError("hdbscan finds the number of clusters itself: leave the number out, or use kmeans.")
     points = _points(features)

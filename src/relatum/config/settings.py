@@ -39,7 +39,7 @@ def choices(cls: type, name: str) -> tuple[str, ...]:
 
 
 def check(settings: T) -> T:
-    """The same settings with every value checked, for those made in code rather than read from a recipe."""
+    """The same settings, with every value checked; `build` checks those that are read from a recipe."""
     return build(type(settings), vars(settings))
 
 
@@ -47,7 +47,7 @@ def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
     """Make `cls` from a table of values, checking every one.
 
     Args:
-        cls: a dataclass whose fields were made by `setting`.
+        cls: a dataclass whose fields are declared with `setting`.
         values: keys and values as TOML gives them; text is converted to the field's type.
         where: the table's name, for messages (`train` in `train.lr`).
 
@@ -120,9 +120,9 @@ def _convert(key: str, value: Any, hint: Any) -> Any:
 def _boolean(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
-    if isinstance(value, str) and value.lower() in words:
-        return words[value.lower()]
+    booleans = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+    if isinstance(value, str) and value.lower() in booleans:
+        return booleans[value.lower()]
     raise ValueError(value)
 
 

@@ -146,7 +146,7 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
     if split not in parts:
         have = " and ".join(parts)
         advice = (
-            "hold a part out (evaluate --split val --set val_fraction=0.2), or put images in train/ and test/"
+            "put images in train/ and test/, or hold a part out (pretrain --val-fraction 0.2, evaluate --split val)"
             if len(parts) == 1
             else "choose one of them"
         )

@@ -42,7 +42,7 @@ class _Global(NamedTuple):
 
 
 class _Record:
-    """An inert object: what a call in the file would have made."""
+    """An inert object: it stands for the result of a call in the file."""
 
     __slots__ = ("args", "kind", "state")
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from relatum.evaluation.classifier import save_classifier
     from relatum.evaluation.embedding import embed, embed_images
     from relatum.evaluation.searching import search
+    from relatum.evaluation.task import Outcome, Task
 
 __all__ = [
     "PROTOCOLS",
@@ -68,24 +69,9 @@ def evaluate(
     device: str = "auto",
     progress: bool = True,
 ) -> Result:
-    """Evaluate the backbone of a run and write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json.
+    """Evaluate the backbone of a run folder and save the result in it.
 
-    Args:
-        protocol: `linear`, `knn`, `finetune`, `retrieval` or `tsne`.
-        run: a run folder.
-        data: a dataset's name or a folder of images.
-        split: `test`, or `val`: the part of the training set that the run held out.
-        epochs: overrides the protocol's.
-        seed: random seed of the protocol; 1 by default.
-        tag: sets results of the same protocol, dataset and split apart.
-        backbone: the architecture of a run with a custom backbone: `module:function` or a module.
-        settings: the protocol's settings by name, as `--set key=value` gives them.
-        root: the folder that holds the datasets.
-        device: `auto`, `cpu`, `cuda` or `mps`.
-        progress: show bars on standard error.
-
-    Returns:
-        The result, already saved.
+    The arguments are those of `relatum.evaluate`, which also accepts ledger entries and modules.
     """
     row = registry.find(PROTOCOLS, "protocol", protocol)
     if split not in ("test", "val"):
@@ -121,25 +107,30 @@ def evaluate(
     outcome = registry.resolve(row.target)(task)
     if state_hash(module) != before:  # frozen means frozen; a user's backbone may do anything in eval mode
         raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
-    facts = {"seed": task.seed, "split": task.test.split, "val_fraction": task.fraction, **outcome.protocol}
-    facts |= {"side": task.test.side, "mean": list(task.test.mean), "std": list(task.test.std)}
-    result = make_result(
-        run,
-        recipe,
-        protocol=protocol,
-        dataset=task.test.name,
-        split=task.test.split,
-        accuracy=outcome.accuracy,
-        settings={**table(parsed), **facts},
-        n_train=outcome.n_train,
-        n_test=len(task.test) if outcome.n_test is None else outcome.n_test,
-        seconds=time.perf_counter() - started,
-        details={**outcome.details, "backbone_unchanged": True},
-        tag=task.tag,
-    )
+    result = _result(task, outcome, time.perf_counter() - started)
     _warn_of_overwriting(run, result, show=progress)
     result.save(run)
     return result
+
+
+def _result(task: Task, outcome: Outcome, seconds: float) -> Result:
+    test = task.test
+    facts = {"seed": task.seed, "split": test.split, "val_fraction": task.fraction, **outcome.protocol}
+    facts |= {"side": test.side, "mean": list(test.mean), "std": list(test.std)}
+    return make_result(
+        task.run,
+        task.recipe,
+        protocol=task.protocol,
+        dataset=test.name,
+        split=test.split,
+        accuracy=outcome.accuracy,
+        settings={**table(task.settings), **facts},
+        n_train=outcome.n_train,
+        n_test=len(test) if outcome.n_test is None else outcome.n_test,
+        seconds=seconds,
+        details={**outcome.details, "backbone_unchanged": True},
+        tag=task.tag,
+    )
 
 
 def evaluate_module(protocol: str, module: nn.Module, **options: Any) -> Result:

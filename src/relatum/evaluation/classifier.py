@@ -1,4 +1,4 @@
-"""The score of a supervised run's own classifier: no probe, the upper bound in-domain."""
+"""The score of the classifier that a supervised run trains: no probe; the upper bound in-domain."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from relatum.system.progress import bar
 TOPS = (10, 100, 1000)
 _PICTURE_QUERIES, _PICTURE_TOP = 25, 10
 _BLOCK = 1000  # queries whose neighbours are held at once: 16 MB at 1000 neighbours
-_MOST_CLASSES = 200  # of a matrix inside the result file; larger ones have a file of their own
+_MOST_CLASSES = 200  # of a matrix inside the result file; larger ones are in a separate file
 Indices = NDArray[np.int64]
 Floats = NDArray[np.float32]
 

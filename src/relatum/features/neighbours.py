@@ -119,7 +119,7 @@ def _at_least_kth(values: NDArray[Any], k: int) -> NDArray[Any]:
     """A bound of each row that at least k of its values do not exceed, close to the k-th smallest.
 
     The row is folded into strips; the k-th smallest of the minima over the strips is such a bound, since each minimum
-    is a value of its own. Folding is one fast pass, and the slow selection sees a sixteenth of the row.
+    is a distinct value. Folding is one fast pass, and the slow selection sees a sixteenth of the row.
     """
     count = values.shape[1]
     strips = max(1, min(16, count // (4 * k)))

@@ -22,7 +22,7 @@ class Batch:
 
     Args:
         views: (K, M, C, H, W) normalised views.
-        params: the parameters that made them, K · M rows in the order of `views.flatten(0, 1)`; None for bare tensors.
+        params: the parameters of the views, K · M rows in the order of `views.flatten(0, 1)`; None for bare tensors.
         indices: (M,) sample numbers in the training set, or None.
         labels: (M,) or None. None unless the objective declares that it uses labels; -1 where a label is hidden.
         seed, epoch, step: what random draws made inside an objective are keyed by.

@@ -85,7 +85,7 @@ class DeepCluster(Objective):
     def start_epoch(self, context: EpochContext) -> Iterable[nn.Parameter]:
         """Cluster the clean images and reinitialise the head.
 
-        In data-parallel training the first process clusters for all: each has batch-norm statistics of its own.
+        In data-parallel training the first process clusters for all: each has other batch-norm statistics.
         """
         began = time.perf_counter()
         context.print(f"epoch {context.epoch + 1}: clustering the training images")

@@ -35,7 +35,7 @@ class RelationalReasoning(Objective):
     """
 
     needs = ("kernels",)
-    min_views = 2  # pairs are made across views
+    min_views = 2  # a pair has two different views
     min_images = 2  # a single image has no negatives
 
     def __init__(
@@ -78,9 +78,7 @@ class RelationalReasoning(Objective):
         """Collisions can be avoided only where labels are seen."""
         super().check(recipe)
         if recipe.objective.avoid_collisions and not recipe.data.labels:
-            raise InputError(
-                "objective.avoid_collisions=true needs labels to see collisions by: add --labels FRACTION."
-            )
+            raise InputError("objective.avoid_collisions=true needs labels: add --labels FRACTION.")
 
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""

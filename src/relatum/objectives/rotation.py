@@ -14,10 +14,10 @@ from relatum.views import POLICIES
 
 
 class RotationNet(Objective):
-    """Predicts the turn of each view; the targets are read from the parameters that made the views.
+    """Predicts the turn of each view; the targets are read from the parameters of the views.
 
     With the policy `rotation` and K = 4 every image appears in all four rotations (the paper's 128 × 4); with
-    `rotation-study` each of K augmented views has a random turn of its own.
+    `rotation-study` each of K augmented views has a separate random turn.
 
     Args:
         backbone: any module that maps (N, C, H, W) to (N, d).
@@ -35,9 +35,9 @@ class RotationNet(Objective):
         turn = POLICIES[recipe.views.policy].turn
         if turn == "none" or (turn == "view" and recipe.views.number % 4):
             raise InputError(
-                f"{recipe.method}: {recipe.views.number} view(s) of the policy '{recipe.views.policy}' do not show all"
-                " four turns equally often. Use --views 4 with views.policy=rotation, or for other numbers"
-                " --set views.policy=rotation-study."
+                f"{recipe.method} needs the four rotations equally often, which {recipe.views.number} view(s) of the"
+                f" policy '{recipe.views.policy}' do not give. Use --views 4 with views.policy=rotation, or"
+                " --set views.policy=rotation-study, which takes any number of views."
             )
 
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:

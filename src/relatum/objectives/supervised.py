@@ -45,7 +45,7 @@ class Supervised(Objective):
         return loss, {"accuracy": correct}
 
     def predict(self, z: Tensor) -> Tensor:
-        """Class logits (N, classes) of representations (N, d): what its own score is computed from."""
+        """Class logits (N, classes) of representations (N, d): the run's score is computed from them."""
         return single(self.classifier(z))
 
     def classify(self, x: Tensor) -> Tensor:

@@ -30,11 +30,11 @@ def accuracy_over_compute(planned: Planned, results: Results, canvas: Any) -> No
                 axes.annotate("random weights", (0.01, accuracy.mean), xycoords=("axes fraction", "data"), fontsize=8)
         elif accuracy.mean is not None and seconds is not None:
             points.setdefault(run.method, []).append((seconds, accuracy.mean, run.all_views))
-    for method, own in points.items():
+    for method, measured in points.items():
         colour, marker = METHODS[method]
-        x, y, _ = zip(*sorted(own), strict=True)
+        x, y, _ = zip(*sorted(measured), strict=True)
         axes.plot(x, y, color=colour, marker=marker, markersize=6, linewidth=1.0, alpha=0.9)
-        for seconds, accuracy_value, views in own:
+        for seconds, accuracy_value, views in measured:
             place: dict[str, Any] = {"textcoords": "offset points", "fontsize": 7, "color": GREY}
             axes.annotate(str(views), (seconds, accuracy_value), (5, 4), **place)
     if points:

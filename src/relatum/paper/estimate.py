@@ -10,14 +10,14 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from relatum import registry
 from relatum.config.methods import METHODS
+from relatum.config.protocols import LinearSettings
 from relatum.data import sets
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 from relatum.runs import ledger
 
-# Multiply-adds of one forward pass of a 32 x 32 view, in millions; they grow with the area.
-_MEGA = {"conv4": 1.1, "resnet8": 12.5, "resnet32": 69.0, "resnet56": 126.0, "resnet34": 75.0}
 _START = 10.0  # seconds until a process trains: imports, data, compilation
 _PAIR = 0.6e-6  # seconds per pair of the relation head (37 ms for 63,488 pairs)
 _VIEW = 5e-6  # seconds to augment one 32 x 32 view
@@ -59,7 +59,8 @@ def _timed(entry: Mapping[str, Any]) -> Pretraining | None:
 
 def view_seconds(backbone: str, side: int) -> float:
     """Seconds of one view, forward and backward: 60 GFLOP/s, and a minimum for memory traffic."""
-    return (side / 32) ** 2 * (1.5e-4 + _MEGA.get(backbone, 75.0) * 1e6 * 6 / 60e9)
+    row = registry.BACKBONES.get(backbone, registry.BACKBONES["resnet34"])
+    return (side / 32) ** 2 * (1.5e-4 + 6 * row.multiply_adds / 60e9)
 
 
 def run_seconds(run: Pretraining) -> float:
@@ -93,7 +94,7 @@ def evaluation_seconds(evaluation: Evaluation) -> float:
     view = view_seconds(evaluation.run.backbone, dataset.side)
     epochs = evaluation.epochs or 0
     if evaluation.protocol == "linear":
-        return _START + (train + test) * view / 3 + epochs * (train / 128) * _PROBE_STEP
+        return _START + (train + test) * view / 3 + epochs * (train / LinearSettings.batch_size) * _PROBE_STEP
     if evaluation.protocol == "finetune":
         return _START + epochs * train * view + test * view / 3
     return _START + test * view / 3 + (120.0 if evaluation.protocol == "tsne" else 10.0)

@@ -87,7 +87,7 @@ class Pretraining:
         return self.views + int(dict(self.set).get("views.small_number", 0))
 
     def recipe(self) -> config.Recipe:
-        """The complete recipe of this run, but for what is found on the machine and in the data."""
+        """The complete recipe of this run, without what depends on the machine and the data."""
         values: dict[str, Any] = {
             "method": self.method,
             "preset": self.preset,
@@ -162,7 +162,7 @@ class Evaluation:
     def settings(self) -> dict[str, Any]:
         """What its result must say of how it was made; None is a key that must not be there.
 
-        A supervised run's own score is decided by its training alone.
+        The score of a supervised run's classifier is decided by its training alone.
         """
         if self.protocol not in PROTOCOLS:
             return {}
@@ -241,7 +241,7 @@ def _paper_recipe(method: str, data: str, backbone: str) -> config.Recipe:
 
 
 def _overrides(paper: config.Recipe, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Overrides that differ from the method's own defaults: `aggregation = cat` is no condition of its own."""
+    """Overrides that differ from the method's defaults: `aggregation = cat` is the default and no condition."""
     defaults = config.flatten(paper.tables())
     return tuple(sorted((k, v) for k, v in values.items() if defaults.get(k) != v))
 
@@ -259,7 +259,7 @@ def evaluations(condition: Mapping[str, Any], seeds: Sequence[int], scale: Scale
         run = run_of(condition, seed, scale)
         protocol, dataset = condition["protocol"], condition["dataset"]
         if run.method == "supervised" and protocol == "linear" and run.data == dataset:
-            protocol = "classifier"  # scored by its own classifier: no probe
+            protocol = "classifier"  # scored by the classifier it was trained with: no probe
         split = condition.get("split", "test")
         if protocol != "finetune":  # only finetuning takes long enough to be scaled down
             evaluations.append(Evaluation(run, protocol, dataset, split, epochs=default_epochs(protocol)))

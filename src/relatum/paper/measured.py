@@ -30,7 +30,7 @@ DONE, PARTIAL, FAILED, MISSING, NOTHING = "done", "partial", "failed", "missing"
 
 
 class Results:
-    """Results of a folder made by `relatum reproduce`, and of any number of ledger folders.
+    """Results of an output folder of `relatum reproduce`, and of any number of ledger folders.
 
     Args:
         out: the folder with `runs/` and `logs/`; it need not exist.

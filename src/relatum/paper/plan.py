@@ -54,7 +54,7 @@ class Request:
                 raise InputError(f"--seeds {seed} is out of range: it must be from 0 to 2**63 - 1.")
         twice = [seed for seed in dict.fromkeys(self.seeds) if self.seeds.count(seed) > 1]
         if twice:
-            raise InputError(f"--seeds names {twice[0]} more than once: one run counts once.")
+            raise InputError(f"--seeds lists {twice[0]} more than once; list each seed once.")
 
 
 @dataclass(frozen=True)

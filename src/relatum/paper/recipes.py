@@ -1,4 +1,4 @@
-"""`recipes/`: the paper's conditions as TOML files, one per condition family, made from the grid.
+"""`recipes/`: the paper's conditions as TOML files, one per condition family, generated from the grid.
 
 A family is what the tables pretrain alike but for one thing at a time that a flag changes: seed, dataset, backbone, K
 in the study of K, fraction of labels, aggregation or head. The file is one run in full, and its first lines list the
@@ -23,9 +23,8 @@ from relatum.system.files import write_text
 
 _SECTIONS = ("data", "views", "backbone", "objective", "train")
 _LEFT_OUT = ("split", "side", "mean", "std", "pad", "strict", "images", "fingerprint")
-_SCHEDULED = {
-    row.dataset for row in CONDITIONS if not row.preset
-}  # datasets with a K or a number of epochs of their own
+# Datasets for which the paper uses another K or number of epochs.
+_SCHEDULED = {row.dataset for row in CONDITIONS if not row.preset}
 
 
 def families() -> Iterator[tuple[str, list[Pretraining], list[str]]]:

@@ -247,7 +247,7 @@ class Job:
         spent = [row["seconds"] for row in records if row.get("what") == self.run.id]
         if entry["seconds"] is None and spent:
             entry["seconds"] = round(sum(spent), 1)
-        if not spent or self.run.method == "random":  # weights from the ledger, or made from a seed
+        if not spent or self.run.method == "random":  # weights from the ledger, or drawn from a seed
             for older in self.results.entries_of(self.run):
                 entry = {**ledger.merge(older.document, entry), "id": self.run.id}
         path = ledger.write(self.results.out / "ledger", entry)

@@ -67,10 +67,10 @@ function draw() {
   for (let i = 0; i < N; i++) {
     const [x, y] = position(i);
     if (x < -side || y < -side || x > width + side || y > height + side) continue;
-    const number = data.tiles[i], place = number % perSheet, chosen = state.selected && state.selected.has(i);
-    pen.globalAlpha = state.selected && !chosen ? 0.25 : 1;
+    const number = data.tiles[i], place = number % perSheet, selected = state.selected && state.selected.has(i);
+    pen.globalAlpha = state.selected && !selected ? 0.25 : 1;
     const edge = Math.max(1.5, side / 10);
-    if (groups || chosen) {
+    if (groups || selected) {
       pen.fillStyle = groups ? colours[groups.of[i]] : hit;
       pen.fillRect(x - side / 2 - edge, y - side / 2 - edge, side + 2 * edge, side + 2 * edge);
     }

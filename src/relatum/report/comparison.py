@@ -57,7 +57,7 @@ def main_result(run: RunRecord) -> Result | None:
 
 
 def groups(page: Page) -> dict[Key, Entries]:
-    """Main results that share a scale: same protocol (a run's own classifier counts as linear), dataset and split."""
+    """Main results that share a scale: same protocol (a supervised classifier counts as linear), dataset and split."""
     groups: dict[Key, Entries] = {}
     for run in page.runs:
         best = main_result(run)
@@ -93,7 +93,7 @@ def _run_bars(page: Page, entries: Entries) -> list[Bar]:
     for run, best in entries:
         method = method_title(run.method)
         named = not page.several or run.name.lower() in (method.lower(), run.method.lower())
-        source = ["" if named else method, "own classifier" if best["protocol"] == "classifier" else ""]
+        source = ["" if named else method, "supervised classifier" if best["protocol"] == "classifier" else ""]
         label = run.name if page.several else "This run"
         bars.append(
             Bar(label, float(best["accuracy"]), "run", " · ".join(filter(None, source)), None, page.colour(run))
@@ -115,7 +115,7 @@ def _baseline_bars(page: Page, key: Key, entries: Entries, method: str) -> list[
 
 
 def _paper_bars(page: Page, key: Key, entries: Entries) -> list[Bar]:
-    """The paper's values for the runs; baselines have their own bars, and no run with labels is looked up."""
+    """The paper's values for the runs; baselines have separate bars, and no run with labels is looked up."""
     bars: dict[str, Bar] = {}
     suffixes = _backbones(entries)
     for run, _ in entries:

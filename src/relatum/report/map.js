@@ -1,6 +1,6 @@
 
 // ---------------------------------------------------------------------------------------------------------- map
-// Points are drawn on one canvas and marks (what is pointed at, what is chosen) on another above it, so that a hover
+// Points are drawn on one canvas and marks (what is pointed at, the selected point) on another above it, so that a hover
 // draws a ring and never ten thousand points. A grid over the plane finds the nearest point among a few.
 
 const NONE = 0xffffffff, CELLS = 128;
@@ -62,7 +62,7 @@ class EmbeddingMap {
     this.marks = this.find(".marks");
     this.card = this.find(".map-card");
     this.view = { scale: 1, x: 0, y: 0 };
-    this.over = this.chosen = -1;
+    this.over = this.selected = -1;
     this.only = new Set();
     this.query = "";
     this.buildGrid();
@@ -212,18 +212,18 @@ class EmbeddingMap {
       context.arc(this.sx(i), this.sy(i), radius, 0, 7);
       context.stroke();
     };
-    if (this.chosen >= 0) {
+    if (this.selected >= 0) {
       context.globalAlpha = 0.65;
       context.lineWidth = 1.2;
-      for (const j of this.near(this.chosen)) {
+      for (const j of this.near(this.selected)) {
         context.beginPath();
-        context.moveTo(this.sx(this.chosen), this.sy(this.chosen));
+        context.moveTo(this.sx(this.selected), this.sy(this.selected));
         context.lineTo(this.sx(j), this.sy(j));
         context.stroke();
       }
       context.globalAlpha = 1;
-      for (const j of this.near(this.chosen)) ring(j, 5, 1.5);
-      ring(this.chosen, 9, 3);
+      for (const j of this.near(this.selected)) ring(j, 5, 1.5);
+      ring(this.selected, 9, 3);
     }
     if (this.over >= 0) ring(this.over, 7, 2);
   }
@@ -251,21 +251,21 @@ class EmbeddingMap {
   }
 
   choose(i, alone) {
-    this.chosen = i;
-    const box = this.find(".chosen");
+    this.selected = i;
+    const box = this.find(".selected");
     if (i < 0) box.replaceChildren(make("p", "Select a point to see its nearest images.", { class: "small" }));
     else this.describe(box, i);
     this.drawMarks();
     if (alone) return;
-    // The same images in another run's map: the same image is chosen there too.
+    // The same images in another run's map: the same image is selected there too.
     for (const map of maps) if (map !== this && map.source.stem === this.source.stem && map.n === this.n) map.choose(i, true);
   }
 
   describe(box, i) {
-    const head = make("div", "", { class: "chosen-head" }), words = make("div");
-    words.append(make("h4", this.kind(i) || this.name(i)), make("p", this.kind(i) ? this.name(i) : "", { class: "small" }));
-    head.append(thumbnail(this.tiles[i], 80), words);
-    const near = this.near(i), list = make("div", "", { class: "chosen-near" });
+    const head = make("div", "", { class: "selected-head" }), caption = make("div");
+    caption.append(make("h4", this.kind(i) || this.name(i)), make("p", this.kind(i) ? this.name(i) : "", { class: "small" }));
+    head.append(thumbnail(this.tiles[i], 80), caption);
+    const near = this.near(i), list = make("div", "", { class: "selected-near" });
     let hits = 0;
     for (const j of near) {
       const same = this.kind(i) && this.labels[i] === this.labels[j];

@@ -25,7 +25,7 @@ EmbeddingMap.prototype.soon = function () {
 
 /** The nearest visible point to the right, left, above or below the current one. */
 EmbeddingMap.prototype.step = function (dx, dy) {
-  const from = this.over >= 0 ? this.over : this.chosen;
+  const from = this.over >= 0 ? this.over : this.selected;
   if (from < 0) return this.nearest(this.width / 2, this.height / 2, 1e5);
   let best = from, least = Infinity;
   for (let i = 0; i < this.n; i++) {
@@ -57,7 +57,7 @@ EmbeddingMap.prototype.key = function (event) {
   event.preventDefault();
 };
 
-/** Screen readers hear what the keys point at: the canvas's own name changes with it. */
+/** Screen readers hear what the keys point at: the canvas's label changes with it. */
 EmbeddingMap.prototype.say = function (i) {
   this.marks.setAttribute("aria-label", i < 0 ? "Map" : `${this.text(i).trim()}. Enter shows its nearest images.`);
 };
@@ -121,7 +121,7 @@ EmbeddingMap.prototype.listen = function () {
   search.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !this.query) return;
     for (let k = 1; k <= this.n; k++) {
-      const i = (this.chosen + k) % this.n;
+      const i = (this.selected + k) % this.n;
       if (this.shown(i)) { this.reveal(i); this.point(i); this.choose(i); break; }
     }
   });

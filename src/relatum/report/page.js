@@ -70,23 +70,23 @@ document.querySelectorAll("figure.chart").forEach((figure, i) => chart(figure, d
 
 for (const list of document.querySelectorAll("[role=tablist]")) {
   const tabs = [...list.querySelectorAll("[role=tab]")];
-  const choose = (chosen, focus) => {
+  const select = (selected, focus) => {
     for (const tab of tabs) {
-      const on = tab === chosen;
+      const on = tab === selected;
       tab.setAttribute("aria-selected", on);
       tab.tabIndex = on ? 0 : -1;
       document.getElementById(tab.getAttribute("aria-controls")).hidden = !on;
     }
-    if (focus) chosen.focus();
+    if (focus) selected.focus();
   };
   tabs.forEach((tab, i) => {
-    tab.addEventListener("click", () => choose(tab));
+    tab.addEventListener("click", () => select(tab));
     tab.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (step) choose(tabs[(i + step + tabs.length) % tabs.length], true);
+      if (step) select(tabs[(i + step + tabs.length) % tabs.length], true);
     });
   });
-  choose(tabs[0]);
+  select(tabs[0]);
 }
 
 // ----------------------------------------------------------------------------------------------- large matrices

@@ -19,7 +19,7 @@ KEY = "digest"
 def digest(value: Any) -> str:
     """`sha256:HEX` of nested mappings, sequences, tensors, bytes, texts, numbers and None.
 
-    Of anything else only the type counts. Training writes nothing else; an objective with a state of its own may.
+    Of anything else only the type counts. Training writes nothing else; an objective with extra state may.
     """
     state = hashlib.sha256()
     _update(state, value)

@@ -110,7 +110,7 @@ def _board(path: Path, step: int) -> Any:
 
 
 class MetricsTable(list[dict[str, Any]]):
-    """The rows of a metrics file as a table: a list of dicts that pandas and NumPy can be made from."""
+    """The rows of a metrics file as a table: a list of dicts, with conversion to NumPy and pandas."""
 
     @property
     def columns(self) -> list[str]:

@@ -202,7 +202,7 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
     Args:
         source: a run folder, or a `.safetensors` file that relatum wrote.
         backbone: the architecture, if the file does not name it or names a `module:function`, which is never imported
-            because a file asks for it.
+            only because a file names it.
 
     Returns:
         The module, with `num_features`, `info` (backbone, mean, std, side, dataset, method, ...) and `transform`, which

@@ -195,7 +195,7 @@ def has_checksum(path: Path) -> bool:
 
 
 def file_safe(name: str) -> str:
-    """A dataset's or folder's name as part of a file name: its last part, with anything unusual made a hyphen."""
+    """A dataset's or folder's name as part of a file name: its last part, with a hyphen for every unusual character."""
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
     return re.sub(r"[^\w.]+", "-", last).strip("-.") or "data"
 

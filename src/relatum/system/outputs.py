@@ -32,7 +32,7 @@ def mark_output(folder: Path) -> None:
 def is_output(names: Collection[str]) -> bool:
     """Whether the folder with these entries is a run folder, or is marked as results.
 
-    A recipe alone is not enough: a folder of recipes for soup may have a `recipe.toml` of its own.
+    A recipe alone is not enough: other programs may write a `recipe.toml` too.
     """
     if MARKER in names:
         return True

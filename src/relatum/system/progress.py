@@ -76,7 +76,7 @@ class Display:
         if not self._estimated and elapsed > _MEASURED_SECONDS and step - self._first >= 3:
             left = elapsed / (step - self._first) * (self._total - step)
             if left > 2 * _MEASURED_SECONDS:
-                self.print(f"about {duration(left)} to go on this machine")
+                self.print(f"about {duration(left)} left on this machine")
             self._estimated = True
         if self._bar is not None:
             self._bar.update(self._task, completed=step)

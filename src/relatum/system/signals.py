@@ -75,9 +75,9 @@ def collect(extra: str = _USER_SIGNALS[0]) -> Iterator[list[int]]:
             die(signum)
         received.append(signum)
 
-    chosen = numbers(extra)
-    others = [n for n in numbers() if n not in chosen and isinstance(signal.getsignal(n), _Raise)]
-    with handle(chosen, remember), handle(others, signal.SIG_IGN):
+    handled = numbers(extra)
+    others = [n for n in numbers() if n not in handled and isinstance(signal.getsignal(n), _Raise)]
+    with handle(handled, remember), handle(others, signal.SIG_IGN):
         yield received
 
 

@@ -1,4 +1,4 @@
-"""Batches as a pure function of the step: any step can be made alone, ahead of time, or again after a resume.
+"""Batches as a pure function of the step: any step can be computed alone, ahead of time, or again after a resume.
 
 Shape letters: N images in the training set, M in a mini-batch, K views of each.
 """
@@ -92,10 +92,10 @@ class BatchMaker:
             pad=recipe.data.pad or 0,
             side=self.side,
         )
-        made = self._views(pixels.rows, pixels.sources.reshape(-1), params, self.side)
+        batch_views = self._views(pixels.rows, pixels.sources.reshape(-1), params, self.side)
         labels = None if self.labels is None else torch.from_numpy(self.labels[indices]).to(self.device)
         return Batch(
-            views=made.reshape(recipe.views.number, len(indices), *made.shape[1:]),
+            views=batch_views.reshape(recipe.views.number, len(indices), *batch_views.shape[1:]),
             params=params,
             indices=torch.from_numpy(indices).to(self.device),
             labels=labels,
@@ -139,8 +139,8 @@ class BatchMaker:
             side=side,
             first=recipe.views.number,
         )
-        made = self._views(pixels.rows, np.tile(pixels.slots, number), params, side)
-        return made.reshape(number, len(pixels.indices), *made.shape[1:])
+        batch_views = self._views(pixels.rows, np.tile(pixels.slots, number), params, side)
+        return batch_views.reshape(number, len(pixels.indices), *batch_views.shape[1:])
 
     def close(self) -> None:
         """Stop preparing steps ahead; any step can still be made."""
@@ -151,7 +151,7 @@ class BatchMaker:
         return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
 
     def _views(self, pixels: Any, numbers: NDArray[np.int64], params: views.ViewParams, side: int) -> torch.Tensor:
-        made: torch.Tensor = views.make_views(
+        batch_views: torch.Tensor = views.make_views(
             pixels,
             numbers,
             params,
@@ -161,14 +161,14 @@ class BatchMaker:
             threads=self.recipe.run.threads,
             backend="torch" if isinstance(pixels, torch.Tensor) else self.recipe.run.kernels,
         )
-        return made.to(self.device, non_blocking=True)
+        return batch_views.to(self.device, non_blocking=True)
 
     def _make_order(self, epoch: int) -> NDArray[np.int64]:
         return rng.permutation(len(self.images), rng.ORDER, self.recipe.seed, epoch)
 
 
 def batches(maker: BatchMaker, start: int, stop: int, *, ahead: bool) -> Iterator[Batch]:
-    """The batches of steps `start` to `stop`; with `ahead`, the next one is made in a background thread meanwhile."""
+    """The batches of steps `start` to `stop`; with `ahead`, the next one is prepared in a background thread."""
     if not ahead:
         yield from map(maker.make, range(start, stop))
         return

@@ -1,6 +1,6 @@
 """`--minutes N`: measure a few steps on this machine, then choose K and the number of epochs that fit.
 
-What is chosen becomes part of the recipe like any other setting, so a resume or a second run of the recipe does not
+The values become part of the recipe like any other setting, so a resume or a second run of the recipe does not
 measure again and gives the same bits.
 """
 
@@ -73,10 +73,12 @@ def fit_to_minutes(
     planned = resolve(replace(draft, values={**draft.values, **values}), root=root)
     recipe, step = planned.recipe, _by_views(seconds, options)[values["views.number"]]
     needed = recipe.train.epochs * step * -(-len(planned.images) // recipe.train.batch_size)
-    chosen = f"--views {recipe.views.number} --epochs {recipe.train.epochs}"
+    settings = f"--views {recipe.views.number} --epochs {recipe.train.epochs}"
     if "data.limit_train" in values:
-        chosen += f" --limit-train {values['data.limit_train']}"
-    display.print(f"budget    {minutes:g} minute(s): {chosen}, about {duration(needed)} at {1000 * step:.0f} ms a step")
+        settings += f" --limit-train {values['data.limit_train']}"
+    display.print(
+        f"budget    {minutes:g} minute(s): {settings}, about {duration(needed)} at {1000 * step:.0f} ms a step"
+    )
     return planned
 
 

@@ -98,7 +98,7 @@ def _local_devices(device: str, place: Place) -> list[torch.device]:
     if device == "cpu":
         return [torch.device("cpu")] * place.local_size
     visible = torch.cuda.device_count()
-    if visible == 1 and place.launcher == "srun":  # each task may see the one GPU that is its own
+    if visible == 1 and place.launcher == "srun":  # each task may see only the GPU assigned to it
         return [torch.device("cuda", 0)] * place.local_size
     if visible < place.local_size:
         raise InputError(f"{place.local_size} processes on this machine, but it has {visible} GPU(s).")

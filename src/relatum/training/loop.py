@@ -187,7 +187,7 @@ class Trainer:
         if metrics.damaged:
             self.display.warn(f"{metrics.damaged} line(s) of {self.folder.metrics} were damaged and are removed.")
         elif self.metrics_digest and self.metrics_digest != metrics.digest:
-            self.display.warn(f"{self.folder.metrics} was cut or changed since the checkpoint; the weights are not.")
+            self.display.warn(f"{self.folder.metrics} was changed after the checkpoint; the weights are not affected.")
         return closing(metrics)
 
     def train_step(self, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -112,4 +112,4 @@ def warn_about_changes(folder: RunFolder, display: Display) -> None:
     facts.append(("processor", machine.get("cpu"), now["machine"]["cpu"]))
     for name, old, new in facts:
         if old is not None and old != new:
-            display.warn(f"{name} was {old} when this run last trained and is {new} now: its bits may differ.")
+            display.warn(f"{name} was {old} when this run last trained and is {new} now: the exact bits may differ.")

@@ -52,12 +52,12 @@ def learning_rate(train: Train, step: int, steps_per_epoch: int) -> float:
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, lr: float) -> None:
-    """Set the learning rate; a group with a `scale` has its own in proportion."""
+    """Set the learning rate; a group with a `scale` gets that multiple of it."""
     for group in optimizer.param_groups:
         group["lr"] = lr * group.get("scale", 1.0)
 
 
 def forget(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter]) -> None:
-    """Drop the optimiser's state of parameters that were made anew."""
+    """Drop the optimiser's state of parameters that were reinitialised."""
     for parameter in parameters:
         optimizer.state.pop(parameter, None)

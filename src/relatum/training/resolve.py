@@ -199,7 +199,7 @@ def visible_labels(images: ImageSet, recipe: Recipe) -> NDArray[np.int64] | None
     if not (method.uses_labels or recipe.data.labels):
         return None
     if images.labels is None:
-        raise InputError(f"{recipe.data.name} has no labels, and this run needs them ({recipe.method}).")
+        raise InputError(f"{recipe.method} training needs labels, and {recipe.data.name} has none.")
     if method.uses_labels and not recipe.data.labels:
         return images.labels
     visible = data.labelled_subset(images.labels, recipe.data.labels, recipe.seed)

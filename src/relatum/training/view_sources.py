@@ -1,8 +1,8 @@
-"""Which image each view is made from: semi-supervised relational reasoning in one pure function. No torch here.
+"""The image that each view is computed from: semi-supervised relational reasoning in one pure function. No torch here.
 
 The paper couples "instances sampled from the same category" where labels are known. Our reading: in a slot of the
-mini-batch whose image is labelled, each of the K views is made from an image drawn at random from the labelled images
-of its class; in the other slots all K views come from the one image. Pairs and kernels do not change.
+mini-batch whose image is labelled, each of the K views is computed from an image drawn at random from the labelled
+images of its class; in the other slots all K views come from the one image. Pairs and kernels do not change.
 
 Shape letters: N training images, M slots of a mini-batch, K views.
 """
@@ -63,7 +63,7 @@ def sources(
         views: K.
 
     Returns:
-        (K, M) sample numbers: row k is what view k of every slot is made from.
+        (K, M) sample numbers: row k is the image of view k of every slot.
     """
     indices = np.asarray(indices, np.int64)
     result = np.repeat(indices[None, :], views, axis=0)

@@ -84,7 +84,7 @@ def empty(count: int, side: int, channels_last: bool = True) -> NDArray[np.float
 
 def _check(images: NDArray[np.uint8], sources: NDArray[np.int64], count: int) -> NDArray[np.uint8]:
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
-        raise InputError(f"views are made from uint8 images of shape (N, H, W, 3), not {images.dtype} {images.shape}.")
+        raise InputError(f"views need uint8 images of shape (N, H, W, 3), not {images.dtype} {images.shape}.")
     if len(sources) != count:
         raise ValueError(f"{len(sources)} sources for {count} rows of parameters")
     if count and not (int(np.min(sources)) >= 0 and int(np.max(sources)) < len(images)):

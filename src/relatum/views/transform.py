@@ -1,4 +1,4 @@
-"""`Views`: the random views of relatum in a training loop of one's own.
+"""`Views`: the random views of relatum for a custom training loop.
 
 Called with one image it is a transform for any `Dataset`: K tensors (3, side, side), which a `DataLoader` collates to K
 tensors (M, 3, side, side), as objectives take them. Called with a whole mini-batch of pixels it makes all views in one
@@ -76,7 +76,7 @@ class Views:
         if getattr(image, "ndim", 0) == 4:
             return self.batch(image)
         if getattr(image, "ndim", 0) != 3:
-            raise InputError(f"views are made from a Pillow image or an array, not from a {type(image).__name__}.")
+            raise InputError(f"views need a Pillow image or an array, not a {type(image).__name__}.")
         return list(self.batch(image[None])[:, 0].unbind(0))
 
     def batch(self, images: NDArray[np.uint8] | Tensor, *, indices: Any = None, epoch: int = 0) -> Tensor:
@@ -94,7 +94,7 @@ class Views:
 
         if str(images.dtype).removeprefix("torch.") != "uint8" or images.ndim != 4 or images.shape[3] != 3:
             shape = tuple(images.shape)
-            raise InputError(f"views are made from uint8 pixels of shape (M, H, W, 3), not {images.dtype} {shape}.")
+            raise InputError(f"views need uint8 pixels of shape (M, H, W, 3), not {images.dtype} {shape}.")
         count, height, width = (int(n) for n in images.shape[:3])
         if self.side is None and height != width:
             raise InputError(

@@ -101,9 +101,9 @@ class _Draws:
     def noise(self, reach: int, *shape: int) -> Field:
         """Whole numbers from -reach to reach of shape (pictures, *shape), from a byte each."""
         number = -(-int(np.prod(shape)) // 8)
-        words = rng.bits(self._keys, np.arange(self._next, self._next + number)).astype("<u8")
+        random_bits = rng.bits(self._keys, np.arange(self._next, self._next + number)).astype("<u8")
         self._next += number
-        steps = words.view(np.uint8).reshape(len(self._keys), *shape).astype(np.float32) * ((2 * reach + 1) / 256)
+        steps = random_bits.view(np.uint8).reshape(len(self._keys), *shape).astype(np.float32) * ((2 * reach + 1) / 256)
         return np.floor(steps) - reach
 
 

@@ -24,8 +24,8 @@ def read(dataset: Dataset, split: str, root: Path) -> ImageSet:
     if split == "test" and (images / "images").is_dir():
         class_of_file = dict(_first_two_columns(images / "val_annotations.txt"))
         images = images / "images"
-    words = dict(_first_two_columns(folder / "words.txt")) if (folder / "words.txt").exists() else {}
-    names = {wnid: words[wnid].split(",")[0].strip() for wnid in classes if wnid in words}
+    descriptions = dict(_first_two_columns(folder / "words.txt")) if (folder / "words.txt").exists() else {}
+    names = {wnid: descriptions[wnid].split(",")[0].strip() for wnid in classes if wnid in descriptions}
     return read_class_folders(dataset, split, images, classes, names=names, class_of_file=class_of_file)
 
 
