@@ -27,21 +27,21 @@ if TYPE_CHECKING:
         select,
     )
     from relatum.api.embedder import Embedder
-    from relatum.collection.results import Album, DuplicateGroup, Outlier, Selected
+    from relatum.collection.rows import Album, DuplicateGroup, Outlier, Selected
     from relatum.evaluation.searching import Hit
     from relatum.objectives.relational import RelationalReasoning
     from relatum.runs.results import Result
     from relatum.runs.weights import load_backbone
 
 _MODULES = {  # of the names that are not in `relatum.api`
-    "Album": "relatum.collection.results",
-    "DuplicateGroup": "relatum.collection.results",
+    "Album": "relatum.collection.rows",
+    "DuplicateGroup": "relatum.collection.rows",
     "Embedder": "relatum.api.embedder",
     "Hit": "relatum.evaluation.searching",
-    "Outlier": "relatum.collection.results",
+    "Outlier": "relatum.collection.rows",
     "RelationalReasoning": "relatum.objectives.relational",
     "Result": "relatum.runs.results",
-    "Selected": "relatum.collection.results",
+    "Selected": "relatum.collection.rows",
     "load_backbone": "relatum.runs.weights",
 }
 # `relatum.api.report` is not here: the package `relatum.report` has that name.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from relatum.api.runs import StrPath, architecture_of, optional_path
-from relatum.collection.results import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
+from relatum.collection.rows import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
 from relatum.errors import require_positive
 
 if TYPE_CHECKING:  # torch is imported when a backbone is loaded

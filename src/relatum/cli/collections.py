@@ -13,7 +13,7 @@ from typer import Argument, Option
 from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, print_json
 
 if TYPE_CHECKING:
-    from relatum.collection.results import Row
+    from relatum.collection.rows import Row
 
 Out = Annotated[
     Path | None, Option(metavar="FILE.csv", help="write the result to a .csv, .json or .txt file (one name per line)")

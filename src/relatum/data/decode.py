@@ -3,7 +3,7 @@
 The largest central square is resized to `side` pixels with antialiasing (JPEG files are first reduced by their
 decoder). An image that already has that size keeps its pixels. EXIF orientation is applied, transparency becomes white,
 16-bit values are scaled, and only the first frame of an animation is used. All threads together use a bounded amount of
-memory (`relatum.data.budget`).
+memory (`relatum.data.decoding_memory`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from relatum.data.budget import MEMORY, decoding_bytes
+from relatum.data.decoding_memory import MEMORY, decoding_bytes
 
 # Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
 # plug-ins. They are not opened: reading an image must never start another program.

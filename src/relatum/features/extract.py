@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from relatum.data.dataset import RGB
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
-from relatum.system.arrays import read_array
 from relatum.system.files import file_safe, write_atomically
+from relatum.system.npy import read_array
 from relatum.system.progress import Display, bar
 
 Features = NDArray[np.float32]

@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from relatum.errors import RelatumError
 from relatum.runs.folder import RunFolder
 from relatum.runs.names import MATRICES, PAIRS, VIEWS, evaluation_stem
-from relatum.system.arrays import read_array
 from relatum.system.files import write_atomically
+from relatum.system.npy import read_array
 
 Arrays = dict[str, NDArray[Any]]
 

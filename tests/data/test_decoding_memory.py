@@ -12,7 +12,7 @@ from PIL import Image
 
 import relatum.data
 from relatum.data import decode
-from relatum.data.budget import Budget, TooLarge, decoding_bytes
+from relatum.data.decoding_memory import Budget, TooLarge, decoding_bytes
 
 
 def test_threads_share_the_memory() -> None:

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from relatum.system.arrays import read_array
+from relatum.system.npy import read_array
 
 HUGE = 2**40
 
