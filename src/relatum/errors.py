@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("relatum_on_command_line", default=False)
-_SWITCHES = ("resume", "overwrite", "strict", "json", "dry-run", "render", "debug", "preprocess")
+_SWITCHES = ("resume", "overwrite", "strict", "json", "dry-run", "render", "debug", "preprocess", "stream")
 # A whole command, which is left as it is; `--set key=value`; or a flag with its value: a number, path, name or LETTERS.
 _FLAG = re.compile(
     r"(?P<command>\brelatum [a-z]+ [^\n;`]*)"
