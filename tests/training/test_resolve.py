@@ -155,7 +155,7 @@ def test_supervised_needs_labels(tmp_path: Path, pictures: Path) -> None:
 
     for path in (pictures / "down").iterdir():
         copyfile(path, tmp_path / path.name)
-    with pytest.raises(InputError, match="has no labels"):
+    with pytest.raises(InputError, match="supervised training needs labels"):
         of(tmp_path, method="supervised")
     for path in list(tmp_path.iterdir())[1:]:
         path.unlink()
