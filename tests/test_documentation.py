@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,8 @@ def commands(page: Path) -> list[list[str]]:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home with 24 photos in two sub-folders, a query, and the ledger."""
-    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("HOME", "USERPROFILE"):
+        monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.chdir(tmp_path)
     draws = np.random.default_rng(0)
     for i in range(24):
@@ -56,7 +58,9 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         coarse = draws.integers(0, 200, (5, 5, 3)) + (np.array([50, 0, 0]) if i % 2 else np.array([0, 0, 50]))
         Image.fromarray(coarse.astype(np.uint8)).resize((40, 40), Image.Resampling.BICUBIC).save(file)
     Image.open(tmp_path / "photos/cats/01.png").save(tmp_path / "query.jpg")
-    (tmp_path / "results").symlink_to(ROOT / "results")
+    (tmp_path / "results").mkdir()
+    for entry in (ROOT / "results").glob("*.json"):
+        shutil.copy(entry, tmp_path / "results")
     return tmp_path
 
 
