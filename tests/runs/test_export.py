@@ -47,10 +47,13 @@ def test_the_transform_of_a_backbone_makes_its_input(run: relatum.Run, pictures:
     np.testing.assert_allclose(backbone(x[None])[0].numpy(), z[3], atol=1e-5)
 
 
-def test_onnx_runtime_gives_the_vectors_of_embed(run: relatum.Run, tmp_path: Path) -> None:
+def test_onnx_runtime_gives_the_vectors_of_embed(
+    run: relatum.Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("onnxscript")
     runtime = pytest.importorskip("onnxruntime")
     relatum.export(run, format="onnx", out=tmp_path / "a.onnx", preprocess=True)
+    assert "torchvision" not in capfd.readouterr().err
     session = runtime.InferenceSession(tmp_path / "a.onnx")
     properties = session.get_modelmeta().custom_metadata_map
     assert json.loads(properties["relatum"])["backbone"] == properties["backbone"] == "conv4"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import logging
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -102,14 +104,27 @@ def _write_torch_export(path: Path, module: nn.Module, info: Mapping[str, Any], 
     path.write_bytes(buffer.getbuffer())
 
 
+@contextlib.contextmanager
+def _quiet_exporter() -> Iterator[None]:
+    """Hide what the user cannot act on: torch's own deprecations, and that torchvision is not installed."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
 def _write_onnx(path: Path, module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> None:
     try:
         import onnxscript  # noqa: F401
     except ImportError:
         raise InputError("ONNX export needs onnx and onnxscript: pip install onnx onnxscript.") from None
     network, example, free = _program(module, info, preprocess)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch's exporter uses parts of torch that it deprecates
+    with _quiet_exporter():
         program = torch.onnx.export(
             network,
             (example,),
