@@ -1,24 +1,17 @@
-"""`Recipe`: everything that decides a run, typed, documented and validated; TOML in, TOML out. No torch here.
+"""`Recipe`: everything that decides a run, typed, documented and validated. No torch here.
 
-A recipe is built in layers, each overriding the one before: defaults of the paper for the method, preset, dataset and
-backbone; values that depend on this machine and the data (`auto`); a recipe file; `--set key=value`; flags. A `Draft`
-keeps what the user asked for; `Draft.recipe(detected)` returns the complete recipe, which the run folder stores.
+`relatum.config.layers` builds one from defaults, files and flags.
 """
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from relatum import registry
-from relatum.config import conditions
 from relatum.config.methods import METHODS, PRESETS
 from relatum.config.settings import build, setting, table
-from relatum.data import sets
 from relatum.errors import InputError, unknown
 from relatum.system import signals
 from relatum.system.devices import DEVICES
@@ -236,100 +229,3 @@ def all_keys(method: str = TOP["method"]) -> list[str]:
     row = METHODS.get(method, METHODS[TOP["method"]])
     sections = {**SECTIONS, "objective": row.options}
     return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]
-
-
-def flatten(tables: Mapping[str, Any]) -> Values:
-    """Nested TOML tables as dotted keys."""
-    flat: Values = {}
-    for key, value in tables.items():
-        if isinstance(value, Mapping):
-            flat.update({f"{key}.{name}": inner for name, inner in value.items()})
-        else:
-            flat[key] = value
-    return flat
-
-
-def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
-    """What a preset uses for this condition: the paper's settings, those of the authors' code, or the fast ones."""
-    row = registry.find(METHODS, "method", method)
-    values: Values = {**row.defaults, **(row.official if preset == "official" else {})}
-    if preset == "fast" and not conditions.has_preset(preset, method):
-        raise InputError(f"{method} has no preset fast: use paper or official.")
-    if row.trains:
-        values |= conditions.values(preset, method, row.uses_labels, dataset, backbone)
-    if dataset in sets.names():
-        facts = sets.get(dataset)
-        values |= {"data.side": facts.side, "data.mean": facts.mean, "data.std": facts.std, "data.pad": facts.pad}
-        values["data.split"] = "train" if row.uses_labels else facts.pretrain_split
-    return values
-
-
-@dataclass(frozen=True)
-class Draft:
-    """What the user asked for, before defaults and `auto` are filled in.
-
-    Attributes:
-        values: all settings of the user, by dotted key.
-        explicit: the keys given by flags and `--set`; a recipe file usually has many more.
-    """
-
-    values: Values
-    explicit: frozenset[str] = frozenset()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        """The user's value of `key`, or `default`."""
-        return self.values.get(key, default)
-
-    @cached_property
-    def request(self) -> Recipe:
-        """What the user asked for with the paper's defaults, before data and machine are known."""
-        return self.recipe()
-
-    def recipe(self, detected: Mapping[str, Any] | None = None) -> Recipe:
-        """The complete recipe; `detected` (machine, data) overrides the paper's defaults, the user overrides both."""
-        get, detected = self.values.get, detected or {}
-        method = str(get("method", TOP["method"]))
-        preset = get("preset", detected.get("preset", TOP["preset"]))
-        backbone = get("backbone.name", detected.get("backbone.name", BackboneName.name))
-        base = defaults(method, preset, get("data.name", ""), backbone)
-        untrained = {} if METHODS[method].trains else {"train.epochs": 0}
-        values = {**base, **detected, **self.values, **untrained}
-        if values.get("views.policy") == "finetune":
-            values.setdefault("views.cutout_area", sets.cutout_area(str(get("data.name", ""))))
-        return Recipe.from_values(values)
-
-
-def draft(
-    *, recipe_file: str | Path | None = None, sets: Iterable[str] = (), flags: Mapping[str, Any] | None = None
-) -> Draft:
-    """Collect what the user asked for: a recipe file, `key=value` texts, then flags (None is not given)."""
-    values: Values = {}
-    if recipe_file is not None:
-        values.update(flatten(read_toml(Path(recipe_file))))
-        detected = {"version", "data.images", "data.fingerprint"}  # facts of that run; this run determines them again
-        if (flags or {}).get("data.name") not in (None, values.get("data.name")):
-            detected |= {"views.cutout_area"}
-            detected |= {f"data.{name}" for name in ("split", "side", "mean", "std", "pad", "storage")}
-        values = {key: value for key, value in values.items() if key not in detected}
-    explicit: Values = {}
-    for text in sets:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--set {text!r} has no '='; write --set key=value, for example --set train.lr=0.001.")
-        explicit[key.strip()] = value.strip()
-    explicit.update({key: value for key, value in (flags or {}).items() if value is not None})
-    if "backbone.name" in values and "backbone.name" not in explicit:
-        registry.backbone_from_file(values["backbone.name"], recipe_file)
-    result = Draft({**values, **explicit}, frozenset(explicit))
-    _ = result.request  # an unknown key or a bad value is an error now, not after an hour of decoding
-    return result
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """A TOML file, or an error in one line."""
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"no recipe at {path}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path} is not a readable TOML file: {error}") from None

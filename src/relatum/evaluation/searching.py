@@ -86,9 +86,9 @@ class _Gallery:
         if self.images is not None:
             return {row: self.images[row] for row in rows}
         assert self.root is not None
-        found = load_pixels(self.root, [self.names[row] for row in rows], _TILE)
+        pixels = load_pixels(self.root, [self.names[row] for row in rows], _TILE)
         grey = np.full((_TILE, _TILE, 3), 128, np.uint8)
-        return {row: found.get(self.names[row], grey) for row in rows}
+        return {row: pixels.get(self.names[row], grey) for row in rows}
 
 
 def search(
@@ -138,21 +138,23 @@ def search(
     else:
         searched = _of_images(module, in_memory, progress)
     hits, rows = [], []
-    for name, found in zip(asked.files or [], _neighbours(searched, extract(module, asked), asked, top), strict=True):
+    nearest_images = _neighbours(searched, extract(module, asked), asked, top)
+    for name, neighbours in zip(asked.files or [], nearest_images, strict=True):
         hits += [
             Hit(name, rank, searched.names[row], distance, is_query, tuple(searched.names[i] for i in copies))
-            for rank, (row, distance, is_query, copies) in enumerate(found[:top], 1)
+            for rank, (row, distance, is_query, copies) in enumerate(neighbours[:top], 1)
         ]
-        rows.append([(row, distance, len(copies)) for row, distance, is_query, copies in found if not is_query][:top])
+        others = [(row, distance, len(copies)) for row, distance, is_query, copies in neighbours if not is_query]
+        rows.append(others[:top])
     if out is not None:
         _draw(Path(out), asked, searched, rows)
     return hits
 
 
-_Found = tuple[int, float, bool, list[int]]  # row, distance, whether it is the query itself, rows of its copies
+_Neighbour = tuple[int, float, bool, list[int]]  # row, distance, whether it is the query itself, rows of its copies
 
 
-def _neighbours(gallery: _Gallery, z: Features, queries: ImageSet, top: int) -> Iterator[list[_Found]]:
+def _neighbours(gallery: _Gallery, z: Features, queries: ImageSet, top: int) -> Iterator[list[_Neighbour]]:
     """The nearest images of each query: at least `top` besides the query itself, if the gallery has them."""
     groups: dict[str, list[int]] = {}
     for row, digest in enumerate(gallery.digests):
@@ -161,16 +163,16 @@ def _neighbours(gallery: _Gallery, z: Features, queries: ImageSet, top: int) -> 
     first = np.array([rows[0] for rows in members])
     distances, indices = nearest(z, gallery.features[first], min(top + 1, len(first)))
     for i, query in enumerate(queries.files or []):
-        own = gallery.row_of(query)
-        found: list[_Found] = []
+        query_row = gallery.row_of(query)
+        neighbours: list[_Neighbour] = []
         for distance, index in zip(distances[i], indices[i], strict=True):
             rows = members[index]
-            if own is not None and own in rows:
-                found.append((own, float(distance), True, []))
-                rows = [row for row in rows if row != own]
+            if query_row is not None and query_row in rows:
+                neighbours.append((query_row, float(distance), True, []))
+                rows = [row for row in rows if row != query_row]
             if rows:
-                found.append((rows[0], float(distance), False, rows[1:]))
-        yield found
+                neighbours.append((rows[0], float(distance), False, rows[1:]))
+        yield neighbours
 
 
 def _open(
@@ -217,11 +219,11 @@ def _part(index: Index, place: Path, split: str) -> Index:
 
 
 def _draw(out: Path, queries: ImageSet, gallery: _Gallery, rows: list[list[tuple[int, float, int]]]) -> None:
-    pixels = gallery.pixels(sorted({row for found in rows for row, _, _ in found}))
+    pixels = gallery.pixels(sorted({row for neighbours in rows for row, _, _ in neighbours}))
     sheet = []
-    for query, image, found in zip(queries.files or [], queries.images, rows, strict=True):
+    for query, image, neighbours in zip(queries.files or [], queries.images, rows, strict=True):
         tiles = [Tile(_larger(Path(query), image), Path(query).name, "query", marked=True)]
-        for row, distance, copies in found:
+        for row, distance, copies in neighbours:
             more = "" if not copies else f"  +{copies} cop{'y' if copies == 1 else 'ies'}"
             tiles.append(Tile(pixels[row], gallery.names[row], f"{distance:.3g}{more}"))
         sheet.append(tiles)
