@@ -23,6 +23,7 @@ from relatum.system.files import write_text
 
 _SECTIONS = ("data", "views", "backbone", "objective", "train")
 _LEFT_OUT = ("split", "side", "mean", "std", "pad", "strict", "images", "fingerprint")
+_STREAMING = ("storage", "window", "lanes", "cache_gb")  # no condition of the paper: its datasets fit in memory
 # Datasets for which the paper uses another K or number of epochs.
 _SCHEDULED = {row.dataset for row in CONDITIONS if not row.preset}
 
@@ -92,7 +93,7 @@ def _document(recipe: config.Recipe, head: Sequence[str]) -> str:
     tables = recipe.tables()
     document: dict[str, Any] = {key: tables[key] for key in ("method", "preset", "seed")}
     for section in _SECTIONS:
-        keys = {k: v for k, v in tables[section].items() if section != "data" or k not in _LEFT_OUT}
+        keys = {k: v for k, v in tables[section].items() if section != "data" or k not in (*_LEFT_OUT, *_STREAMING)}
         document |= {section: keys} if keys else {}
     return "\n".join(head) + "\n\n" + tomli_w.dumps(document)
 
