@@ -161,3 +161,10 @@ def test_a_run_with_a_custom_backbone_needs_its_architecture(run: Path, photos: 
     assert len(relatum.outliers(trained, photos, top=3, progress=False)) == 3
     again = relatum.select(tmp_path / "custom", photos, number=2, backbone=network, progress=False)
     assert len(again) == 2
+
+
+def test_a_misspelt_folder_or_dataset_is_suggested(run: Path, photos: Path) -> None:
+    with pytest.raises(InputError, match="did you mean 'shapes'"):
+        relatum.outliers(run, "shaps", progress=False)
+    with pytest.raises(InputError, match=r"did you mean .*photos"):
+        relatum.search(run, photos.with_name("photo"), photos / "again.png", progress=False)

@@ -117,7 +117,7 @@ def build_index(
         images = sources.load(str(data), split, root=None if root is None else Path(root))
         index = _of_dataset(module, images, known, progress)
     else:
-        index = _of_folder(module, folder.scan(Path(data).expanduser()), known, progress)
+        index = _of_folder(module, folder.scan(sources.find_folder(os.fspath(data))), known, progress)
     if not len(index):
         first = f" (the first: {index.skipped[0].path!r}, {index.skipped[0].reason})" if index.skipped else ""
         raise InputError(f"{os.fspath(data)} contains no readable image{first}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from relatum.data.imageset import ImageSet, Skipped
     from relatum.data.inputs import is_image_file, is_path, read_images
-    from relatum.data.loading import info, load, may_have_labels
+    from relatum.data.loading import find_folder, info, load, may_have_labels
     from relatum.data.paths import cache_dir, data_root
     from relatum.data.subsets import labelled_subset, limit, split_validation
 
@@ -20,6 +20,7 @@ _MODULES = {
     "Skipped": "imageset",
     "cache_dir": "paths",
     "data_root": "paths",
+    "find_folder": "loading",
     "info": "loading",
     "is_image_file": "inputs",
     "is_path": "inputs",
@@ -36,6 +37,7 @@ __all__ = [
     "Skipped",
     "cache_dir",
     "data_root",
+    "find_folder",
     "info",
     "is_image_file",
     "is_path",

@@ -84,14 +84,14 @@ def _load_files(
     data: str | Path, split: str, storage: str, cache_bytes: int, *, side: int | None, **options: Any
 ) -> ImageSet:
     """Images of a folder, decoded, or of shards, decoded or streamed."""
-    store = stream.open_shards(data if is_url(data) else _folder(data), cache_bytes)
+    store = stream.open_shards(data if is_url(data) else find_folder(data), cache_bytes)
     if store is None and storage == "stream":
         raise InputError(f"{data} cannot be streamed: only tar shards can (relatum data shard {data} --out SHARDS).")
     if store is not None and (storage == "stream" or (storage == "auto" and (is_url(data) or _is_large(store, side)))):
         return stream.load(store, split, side=side, **options)
     if is_url(data) and not str(data).startswith("file://"):
         raise InputError(f"{data} can only be streamed (data.storage = stream): download it to decode it once.")
-    return folder.load(_folder(str(data).removeprefix("file://")), split, side=side)
+    return folder.load(find_folder(str(data).removeprefix("file://")), split, side=side)
 
 
 def _is_large(store: Store, side: int | None) -> bool:
@@ -116,7 +116,7 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     elif is_url(data):
         names = stream.split_names_of(stream.open_shards(data))
     else:
-        names = tuple(folder.splits(folder.scan(_folder(data))))
+        names = tuple(folder.splits(folder.scan(find_folder(data))))
     splits: dict[str, Any] = {}
     missing: Absent | None = None
     first: ImageSet | None = None
@@ -165,7 +165,8 @@ def _check_split(dataset: Dataset, split: str) -> None:
         raise InputError(f"{dataset.name} has no '{split}' split; it has {', '.join(dataset.splits)}.{hint}")
 
 
-def _folder(data: str | Path) -> Path:
+def find_folder(data: str | Path) -> Path:
+    """The folder (or tar file) that `data` names, or an error that suggests the nearest name."""
     path = Path(data).expanduser()
     try:
         if path.is_dir() or (path.suffix == ".tar" and path.is_file()):

@@ -25,6 +25,7 @@ from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason
 from relatum.data.folder import Listing
 from relatum.data.imageset import ImageSet, Skipped
+from relatum.data.stream.store import is_url
 from relatum.drawing import Tile, contact_sheet
 from relatum.errors import InputError, require_positive
 from relatum.evaluation.embedding import Source, load_for
@@ -128,8 +129,8 @@ def search(
     else:
         module = load_backbone(Path(run), backbone=backbone).to(find_device(device))
     in_memory = None
-    if not sources.is_path(gallery) or sources.is_image_file(gallery):
-        in_memory = load_for(module, gallery)
+    if not sources.is_path(gallery) or sources.is_image_file(gallery) or is_url(gallery):
+        in_memory = load_for(module, gallery, split=split)
     asked = _read_queries(queries, *_preprocessing(module, gallery, in_memory))
     for query in asked.skipped:
         Display(quiet=not progress).warn(f"{query.path} cannot be read ({query.reason}): not searched for.")
@@ -191,7 +192,9 @@ def _open(
 
 def _of_images(module: nn.Module, images: ImageSet, progress: bool) -> _Gallery:
     names = [str(i) for i in range(len(images))] if images.files is None else list(images.files)
-    digests = [hashlib.sha256(np.ascontiguousarray(image).data).hexdigest() for image in images.images]
+    digests = [""] * len(images)  # of streamed images: hashing would decode them all once more
+    if isinstance(images.images, np.ndarray):
+        digests = [hashlib.sha256(np.ascontiguousarray(image).data).hexdigest() for image in images.images]
     return _Gallery(names, extract(module, images, progress=progress), digests, images=images.images)
 
 
