@@ -7,8 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 import torch
-from exact import METHODS, step
+from exact import METHODS, difference, step
 from processes import Processes
+from torch.nn import functional
 
 Start = Callable[[int], Processes]
 
@@ -34,21 +35,24 @@ def compare(
     dtype: torch.dtype,
     tolerance: float,
     name: str,
-    seed: int = 8,
+    smooth: bool = False,
 ) -> None:
     method, options = METHODS[name]
-    alone = step(method, backbone, images, dtype, options, seed)
-    for shared in processes.run(step, method, backbone, images, dtype, options, seed):
+    alone = step(method, backbone, images, dtype, options, smooth=smooth)
+    if dtype == torch.float32:  # what rounding does to one process is the measure of what it may do to several
+        exact = step(method, backbone, images, torch.float64, options, smooth=smooth)
+        tolerance = max(tolerance, 3 * difference(alone["gradients"], exact["gradients"]))
+        assert tolerance < 5e-4, f"{name}: {tolerance}"
+    for shared in processes.run(step, method, backbone, images, dtype, options, 8, smooth):
         assert shared["loss"] == pytest.approx(alone["loss"], rel=tolerance), name
         assert shared["metrics"] == pytest.approx(alone["metrics"], rel=1e-5, abs=1e-6), name
         assert shared["gradients"].keys() == alone["gradients"].keys()
-        # Relative to the whole gradient: that of a bias before a batch-norm is nothing but rounding errors.
-        scale = float(torch.stack([g.norm() for g in alone["gradients"].values()]).norm())
-        errors = {key: float((shared["gradients"][key] - g).norm()) / scale for key, g in alone["gradients"].items()}
-        assert sum(e**2 for e in errors.values()) ** 0.5 < tolerance, f"{name}: {errors}"
+        assert difference(shared["gradients"], alone["gradients"]) < tolerance, name
         if dtype == torch.float64:  # precise enough to ask it of every parameter
+            scale = float(torch.stack([g.norm() for g in alone["gradients"].values()]).norm())
             for key, g in alone["gradients"].items():
-                assert errors[key] * scale < tolerance * (float(g.norm()) + 1e-3 * scale), f"{name}: {key}"
+                error = float((shared["gradients"][key] - g).norm())
+                assert error < tolerance * (float(g.norm()) + 1e-3 * scale), f"{name}: {key}"
         for key, value in alone["buffers"].items():
             torch.testing.assert_close(shared["buffers"][key], value, rtol=1e-5, atol=1e-6, msg=f"{name}: {key}")
 
@@ -59,8 +63,42 @@ def test_two_processes_equal_one_in_float64(name: str, start: Start) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", METHODS)
+def test_three_processes_equal_one_in_float64(name: str, start: Start) -> None:
+    compare(start(3), 7, "resnet8", torch.float64, 1e-10, name)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("backbone", ["conv4", "resnet8"])
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize(("size", "images"), [(2, 8), (3, 7), (3, 2)])
 def test_processes_equal_one_in_float32(name: str, backbone: str, size: int, images: int, start: Start) -> None:
-    compare(start(size), images, backbone, torch.float32, 1e-5, name)
+    compare(start(size), images, backbone, torch.float32, 1e-5, name, smooth=backbone == "resnet8")
+
+
+@pytest.mark.parametrize("name", ["simclr", "relational", "vicreg"])
+def test_float32_differs_from_float64_where_an_activation_changes_its_side(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Why ResNet-8 is compared with smooth activations: one process alone differs from itself in float64.
+
+    A difference of the gradient beyond 1e-5 comes with an activation that rounding moved across zero, where ReLU's
+    gradient jumps. (Measured: one of 1.5 million, and 1.9e-3 for SimCLR.) With smooth activations there is none.
+    """
+    method, options = METHODS[name]
+    relu, sides = functional.relu, list[torch.Tensor]()
+
+    def recorded(x: torch.Tensor, inplace: bool = False) -> torch.Tensor:
+        sides.append((x > 0).detach())
+        return relu(x)
+
+    def gradients(dtype: torch.dtype, smooth: bool) -> dict[str, torch.Tensor]:
+        result: dict[str, torch.Tensor] = step(method, "resnet8", 7, dtype, options, smooth=smooth)["gradients"]
+        return result
+
+    assert difference(gradients(torch.float32, True), gradients(torch.float64, True)) < 1e-5
+    monkeypatch.setattr(functional, "relu", recorded)
+    error = difference(gradients(torch.float32, False), gradients(torch.float64, False))
+    half = len(sides) // 2
+    moved = sum(int((a != b).sum()) for a, b in zip(sides[:half], sides[half:], strict=True))
+    assert error < 1e-5 or moved
