@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import killing
 import numpy as np
 import pytest
-from launching import RELATUM, assert_same_run, finish, start
+from launching import RELATUM, assert_same_run, finish, rows, start
 from shard_maker import number_of, png, write_shards, write_tar
+from web import serve
 
 import relatum
 from relatum import config
 from relatum.errors import InputError, Interrupted
+from relatum.runs.folder import RunFolder
 from relatum.training import loop
 from relatum.training.batches import BatchMaker
 from relatum.training.resolve import Resolved, resolve
@@ -123,6 +127,31 @@ def test_an_interrupted_run_resumes_with_the_same_bits(
     monkeypatch.undo()
     relatum.pretrain(out=tmp_path / "part", resume=True, set=["data.cache_gb=1"], quiet=True)
     assert_same_run(tmp_path / "part", tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_a_killed_run_on_a_url_resumes_with_the_same_bits(shards: Path, tmp_path: Path) -> None:
+    """Killed again and again, each time after two more steps."""
+    pytest.importorskip("aiohttp")
+    with serve(shards) as url:
+        relatum.pretrain(url, out=tmp_path / "whole", set=SETS, **COMMON)
+        assert relatum.Run(tmp_path / "whole").recipe.data.storage == "stream"
+        run = RunFolder(tmp_path / "part")
+        arguments = ["pretrain", url, "--out", str(run.path), "--resume", "--views", "2", "--batch-size", "16"]
+        arguments += ["--epochs", "2", "--device", "cpu", "--threads", "1", "--compile", "off"]
+        arguments += [word for text in (*SETS, "checkpoint.every_steps=1") for word in ("--set", text)]
+        kills, done = 0, 0
+        while not run.finished():
+            process = killing.start(arguments, tmp_path / "log.txt")
+            while process.is_alive() and kills < 3:
+                written = len(rows(run.path)) if run.metrics.exists() else 0
+                if written >= done + 2:
+                    process.kill()
+                    kills, done = kills + 1, written
+                time.sleep(0.005)
+            process.join()
+    assert kills == 3, (tmp_path / "log.txt").read_text()
+    assert_same_run(run.path, tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 from shard_maker import number_of, write_shards
+from web import Handler, serve
 
 import relatum.data
 from relatum.data.stream import store
@@ -21,43 +20,10 @@ pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
 
 
-class Handler(SimpleHTTPRequestHandler):
-    """A web server that answers ranges, as storage services do."""
-
-    failures = 0
-
-    def do_GET(self) -> None:
-        if type(self).failures and self.path.endswith(".tar"):
-            type(self).failures -= 1
-            self.send_error(503)
-            return
-        path = Path(self.translate_path(self.path))
-        wanted = self.headers.get("Range")
-        if wanted is None or not path.is_file():
-            super().do_GET()
-            return
-        first, last = wanted.removeprefix("bytes=").split("-")
-        content = path.read_bytes()
-        part = content[int(first) : int(last) + 1 if last else None]
-        self.send_response(206)
-        self.send_header("Content-Length", str(len(part)))
-        self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}")
-        self.end_headers()
-        self.wfile.write(part)
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[str]:
-    write_shards(tmp_path / "web", [30, 20, 40])
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "web"))) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
-        thread.join()
+    with serve(write_shards(tmp_path / "web", [30, 20, 40])) as url:
+        yield url
 
 
 @pytest.mark.parametrize("place", ["", "/part-{000..002}.tar"])
