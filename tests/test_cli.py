@@ -52,7 +52,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"),
+    ("command", "hint"),
     [
         (("pretian", "x"), "did you mean 'pretrain'"),
         (("pretrain", "cifr10"), "cifar10"),
@@ -84,14 +84,14 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_mistakes_end_with_2_and_one_or_two_lines(
-    words: tuple[str, ...],
+    command: tuple[str, ...],
     hint: str,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    run(*words, code=2)
+    run(*command, code=2)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert hint in captured.err
@@ -127,8 +127,8 @@ def test_data_info(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("protocol", ["linear", "knn"])
 def test_evaluate_prints_one_document_and_writes_it(protocol: str, trained: Path, pictures: Path, capsys: Any) -> None:
-    words = ("evaluate", protocol, str(trained), "--data", str(pictures), "--split", "val")
-    run(*words, "--json")
+    command = ("evaluate", protocol, str(trained), "--data", str(pictures), "--split", "val")
+    run(*command, "--json")
     document = json.loads(capsys.readouterr().out)
     assert document["protocol"] == protocol
     assert 0 <= document["accuracy"] <= 100
@@ -136,7 +136,7 @@ def test_evaluate_prints_one_document_and_writes_it(protocol: str, trained: Path
     assert (document["n_train"], document["n_test"]) == (27, 9)
     files = list((trained / "evaluations").glob(f"{protocol}-*-val.json"))
     assert [json.loads(path.read_text())["accuracy"] for path in files] == [document["accuracy"]]
-    run(*words)
+    run(*command)
     assert "%" in capsys.readouterr().out
 
 
@@ -225,8 +225,8 @@ def test_malicious_files_run_nothing(
     for path in (copy / "checkpoints").iterdir():
         path.write_bytes(pickle.dumps(Malicious(touched)))
     capsys.readouterr()
-    words = ("pretrain", str(pictures), "--out", str(copy), "--val-fraction", "0.25", "--resume", *FAST)
-    run(*words, code=2)
+    command = ("pretrain", str(pictures), "--out", str(copy), "--val-fraction", "0.25", "--resume", *FAST)
+    run(*command, code=2)
     assert "contains code" in capsys.readouterr().err
     assert not touched.exists()
 

@@ -70,7 +70,7 @@ def test_a_key_that_an_older_recipe_lacks_has_its_default(method: str, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ({"sets": ["train.lrr=1"]}, "did you mean 'train.lr'"),
         ({"sets": ["objective.gama=1"]}, "did you mean 'objective.gamma'"),
@@ -82,8 +82,8 @@ def test_a_key_that_an_older_recipe_lacks_has_its_default(method: str, tmp_path:
         ({"sets": ["objective.temperature=1"]}, "unknown key"),  # SimCLR's, not relational's
     ],
 )
-def test_mistakes_are_named(arguments: dict[str, object], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_mistakes_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         config.draft(**arguments)  # type: ignore[arg-type]
 
 
@@ -93,7 +93,7 @@ def test_seeds(seed: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seed", "words"),
+    ("seed", "message"),
     [
         (-1, "seed = -1 is out of range"),
         (2**63, "between 0 and"),
@@ -107,8 +107,8 @@ def test_seeds(seed: object) -> None:
         (None, "not a whole number"),
     ],
 )
-def test_what_is_no_seed_is_refused(seed: object, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_what_is_no_seed_is_refused(seed: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         config.Recipe.from_values({"seed": seed})
 
 

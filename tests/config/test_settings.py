@@ -34,7 +34,7 @@ def test_values_as_toml_gives_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"numbr": 1}, "did you mean 'example.number'"),
         ({"number": 0}, "at least 1"),
@@ -53,8 +53,8 @@ def test_values_as_toml_gives_them() -> None:
         ({"triple": [1, 2, -3]}, "greater than 0"),
     ],
 )
-def test_errors_are_reported(values: dict[str, object], words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_errors_are_reported(values: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         build(Example, values, "example")
 
 

@@ -100,18 +100,18 @@ def test_rank_correlation_with_ties(values: list[float], rank: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ours", "verdict", "words"),
+    ("ours", "verdict", "figures"),
     [
         (60.0, SUPPORTED, ""),
         (52.0, CONTRADICTED, "order supported, margin contradicted: "),
         (40.0, CONTRADICTED, "order contradicted, margin contradicted: "),
     ],
 )
-def test_a_claimed_margin_is_judged_apart_from_the_order(ours: float, verdict: str, words: str) -> None:
+def test_a_claimed_margin_is_judged_apart_from_the_order(ours: float, verdict: str, figures: str) -> None:
     source = claims.Source(lambda name, row, column: ours if row == "relational" else 50.0)
     actual = judge("linear-evaluation", source)
     assert actual["verdict"] == verdict
-    assert actual["figures"].startswith(words or "CIFAR-100")
+    assert actual["figures"].startswith(figures or "CIFAR-100")
 
 
 def test_claims_read_our_runs_at_the_scale_that_is_asked_for(

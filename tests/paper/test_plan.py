@@ -158,14 +158,14 @@ def test_views_keeps_the_columns_of_the_study_up_to_k() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "words"),
+    ("request_", "message"),
     [
         (Request(methods=("deepcluster",)), "methods: .*relational"),
         (Request(datasets=("stl10", "cifar10")), "datasets: slimagenet"),
     ],
 )
-def test_filters_that_leave_nothing_are_refused_with_what_there_is(request_: Request, words: str) -> None:
-    with pytest.raises(InputError, match=words):
+def test_filters_that_leave_nothing_are_refused_with_what_there_is(request_: Request, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         plan(["slimagenet"], request_)
 
 

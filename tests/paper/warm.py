@@ -1,7 +1,7 @@
 """The real `relatum` command for grids of many tiny runs, without importing torch anew for each of them.
 
 `serve` is a process that has imported everything and forks for every command; this file, as a script, is the command:
-it hands its words and its output to that process, and ends with the exit code that comes back.
+it hands its arguments and its output to that process, and ends with the exit code that comes back.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ def serve(place: str) -> None:
             os.close(output)
 
 
-def _run(words: list[str], outputs: list[int]) -> int:
+def _run(arguments: list[str], outputs: list[int]) -> int:
     from relatum.cli import main
 
     os.dup2(outputs[0], 1)
     os.dup2(outputs[1], 2)
     code = 1
     try:
-        main(words)
+        main(arguments)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
     with suppress(OSError):

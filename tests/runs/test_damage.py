@@ -248,7 +248,7 @@ def test_checkpoints_alone_are_neither_continued_nor_replaced(
     """As a killed `--overwrite` of an earlier version left them."""
     shutil.copytree(interrupted / "checkpoints", tmp_path / "run" / "checkpoints")
     for flags in ({"seed": 7}, {"seed": 7, "overwrite": True}):
-        with pytest.raises(RelatumError, match=r"holds a checkpoints that is not of a run"):
+        with pytest.raises(RelatumError, match=r"contains checkpoints, which relatum did not write"):
             train(pictures, tmp_path / "run", **flags)
 
 
@@ -259,7 +259,7 @@ def test_the_recipes_of_other_programs_are_not_overwritten(pictures: Path, tmp_p
         (soup / name / "mine.txt").write_text("mine")
     (soup / "recipe.toml").write_text('title = "Minestrone"\n')
     for flags in ({}, {"overwrite": True}):
-        with pytest.raises(RelatumError, match=r"recipe\.toml that is not of a run of relatum"):
+        with pytest.raises(RelatumError, match=r"recipe\.toml, which relatum did not write"):
             train(pictures, soup, **flags)
     assert len(list(soup.rglob("mine.txt"))) == 3
 

@@ -42,7 +42,7 @@ def test_without_a_terminal_lines_now_and_then(monkeypatch: pytest.MonkeyPatch) 
             now[0] += 5 if step > 101 else 60  # kernels are compiled in the first step
             shown.tick(step)
             shown.update(step, {"epoch": 1, "loss": 1.0, "accuracy": 0.5, "views_per_second": 1.0})
-    assert text.getvalue().count("about 75 min to go") == 1  # 5 s a step, 896 to go when it is first known
+    assert text.getvalue().count("about 75 min left") == 1  # 5 s a step, 896 to go when it is first known
     assert text.getvalue().count("step 1") == 2  # a line every half minute
     shown.update(110, {"epoch": 3, "loss": 1.0, "knn_accuracy": 43.21, "views_per_second": 1.0})
     assert "epoch 3: kNN accuracy 43.21 %" in text.getvalue()

@@ -49,7 +49,7 @@ def test_a_last_batch_too_short_for_all_ranks_is_dropped(pictures: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("method", "flags", "devices", "words"),
+    ("method", "flags", "devices", "message"),
     [
         (
             "relational",
@@ -61,13 +61,13 @@ def test_a_last_batch_too_short_for_all_ranks_is_dropped(pictures: Path) -> None
     ],
 )
 def test_a_run_without_a_single_step_is_refused(
-    method: str, flags: dict[str, Any], devices: int, words: str, pictures: Path
+    method: str, flags: dict[str, Any], devices: int, message: str, pictures: Path
 ) -> None:
     keys = {"method": method, "data.name": str(pictures), "train.epochs": 2}
     resolved = resolve(config.draft(flags={**keys, **flags}))
     objective = make_objective(resolved)
     fabric: Any = SimpleNamespace(world_size=devices, global_rank=0, device="cpu")
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         make_batches(resolved, objective, fabric)
 
 

@@ -84,7 +84,7 @@ def test_unavailable_devices_are_rejected(pictures: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "words"),
+    ("values", "message"),
     [
         ({"method": "rotation", "views__number": 1}, "views=4"),
         ({"method": "rotation", "views__number": 3}, "views=4"),
@@ -99,13 +99,13 @@ def test_unavailable_devices_are_rejected(pictures: Path) -> None:
     ],
 )
 def test_what_a_method_cannot_learn_from_is_refused_before_an_image_is_read(
-    values: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+    values: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*arguments: Any, **options: Any) -> Any:
         raise AssertionError("no data is loaded for a run that cannot be")
 
     monkeypatch.setattr(resolve.data, "load", never)
-    with pytest.raises(InputError, match=words):
+    with pytest.raises(InputError, match=message):
         of("shapes", **values)
 
 

@@ -61,7 +61,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
     if not folder.is_run():
         name = (folder.recipe if folder.exists() else folder.checkpoints).name
         raise InputError(
-            f"{folder.path} contains a {name} that relatum did not write, or an incomplete run. "
+            f"{folder.path} contains {name}, which relatum did not write or an incomplete run left behind. "
             "Nothing was overwritten: choose another --out, or remove it."
         )
     if not overwrite:
