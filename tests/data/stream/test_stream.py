@@ -81,7 +81,7 @@ def test_subsets_stay_streams(shards: Path) -> None:
 
 def test_shards_without_an_index_are_listed_once(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream(shards)
-    monkeypatch.setattr("relatum.data.stream.index._list", None)  # would fail if it were called
+    monkeypatch.setattr("relatum.data.stream.index.list_images", None)  # would fail if it were called
     assert len(stream(shards)) == 56
     assert len(relatum.data.load(shards)) == 56
     monkeypatch.undo()

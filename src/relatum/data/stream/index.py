@@ -11,25 +11,24 @@ import hashlib
 import json
 import os
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from relatum.data import cache
 from relatum.data.arrays import Damaged
-from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
+from relatum.data.stream.listing import list_images
 from relatum.data.stream.store import INDEX_FILE, Store
 from relatum.system.progress import Display, bar
 
 _VERSION = 1
 _SAMPLES, _NAMES = "relatum-index.samples", "relatum-index.names"
 FILES = (_SAMPLES, _NAMES, INDEX_FILE)  # the last one is written last
-_MAX_MEMBER = 256 << 20  # bytes of an image; a member is read as a whole
 _SAMPLE = np.dtype([("offset", "<u8"), ("size", "<u4"), ("number", "<i4"), ("folder", "<u4"), ("name_end", "<u8")])
 
 
@@ -249,7 +248,7 @@ def write_index(store: Store, out: Path) -> None:
         for number, (shard, size) in enumerate(zip(store.names, store.sizes, strict=True)):
             if size is None:
                 skipped.append(Skipped(shard, "the shard is missing"))
-            rows = [] if size is None else _list(store, number, shard, size, skipped)
+            rows = [] if size is None else list_images(store, number, shard, size, skipped)
             table = np.zeros(len(rows), _SAMPLE)
             for row, member in enumerate(rows):
                 folder, base = os.path.split(member.name)
@@ -275,78 +274,3 @@ def write_index(store: Store, out: Path) -> None:
     part = out / f"{INDEX_FILE}.part"
     part.write_text(json.dumps(document))
     part.replace(out / INDEX_FILE)
-
-
-@dataclass
-class _Member:
-    name: str
-    offset: int
-    size: int
-    number: int = -1
-
-
-def _list(store: Store, number: int, shard: str, size: int, skipped: list[Skipped]) -> list[_Member]:
-    """The images of a shard with their classes; what cannot be read is skipped, with its name."""
-    images: list[_Member] = []
-    classes: dict[str, int] = {}
-    try:
-        with store.open(number) as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            for member in _members(tar):
-                _add(member, file, size, images, classes, skipped)
-            # `tarfile` does not report a truncated file; a complete one ends with blocks of zeros.
-            file.seek(tar.offset)
-            if file.read(512) != bytes(512):
-                skipped.append(Skipped(shard, "the shard ends early: what was behind is lost"))
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged header may raise any exception
-        why = " ".join(str(error).split())[:80] or type(error).__name__
-        skipped.append(Skipped(shard, f"not a whole tar file ({why}): what was behind is lost"))
-    for image in images:
-        image.number = classes.get(os.path.splitext(image.name)[0], -1)  # noqa: PTH122
-    return images
-
-
-def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
-    last = -1
-    for member in tar:
-        if member.offset <= last:  # a negative size would lead back, and round for ever
-            raise tarfile.ReadError("a member of negative size")
-        last = member.offset
-        yield member
-        tar.members.clear()  # type: ignore[attr-defined]  # a list of all members seen so far
-
-
-def _add(
-    member: tarfile.TarInfo,
-    file: IO[bytes],
-    size: int,
-    images: list[_Member],
-    classes: dict[str, int],
-    skipped: list[Skipped],
-) -> None:
-    name = os.path.normpath(member.name)
-    base, ending = os.path.splitext(name)  # noqa: PTH122
-    if os.path.basename(name).startswith("."):  # noqa: PTH119
-        return
-    image = ending.lower() in extensions()
-    if image and (not member.isreg() or member.issparse()):
-        skipped.append(Skipped(name, "not a regular file"))
-    elif image and not 0 <= member.size <= size - member.offset_data:
-        skipped.append(Skipped(name, "the shard ends in the middle of it"))
-    elif image and member.size > _MAX_MEMBER:
-        skipped.append(Skipped(name, f"larger than {_MAX_MEMBER >> 20} MiB"))
-    elif image:
-        images.append(_Member(name, member.offset_data, member.size))
-    elif ending == ".cls" and member.isreg() and 0 <= member.size < 20:
-        file.seek(member.offset_data)  # the archive seeks before it reads its next header
-        _add_class(classes, base, file.read(member.size))
-
-
-def _add_class(classes: dict[str, int], base: str, content: bytes) -> None:
-    try:
-        value = int(content)
-    except ValueError:
-        return
-    if 0 <= value < 1 << 31:
-        classes[base] = value
