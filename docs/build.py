@@ -31,7 +31,7 @@ API = {  # public names by group
         *("relatum.explore", "relatum.duplicates", "relatum.DuplicateGroup", "relatum.outliers", "relatum.Outlier"),
         *("relatum.cluster", "relatum.Album", "relatum.select", "relatum.Selected"),
     ),
-    "In a loop of your own": ("relatum.RelationalReasoning", "relatum.views.Views", "relatum.data.load"),
+    "In a custom training loop": ("relatum.RelationalReasoning", "relatum.views.Views", "relatum.data.load"),
     "Other tools": ("relatum.export", "relatum.import_weights", "relatum.api.report", "relatum.reproduce"),
     "Errors": ("relatum.errors.RelatumError", "relatum.errors.InputError"),
 }

@@ -102,3 +102,8 @@ def require_positive(name: str, number: int) -> None:
     """Raise an error unless a count is at least 1."""
     if number < 1:
         raise InputError(f"{name} = {number} is out of range: it must be at least 1.")
+
+
+def missing_package(feature: str, package: str) -> InputError:
+    """An error for a feature whose optional package is not installed."""
+    return InputError(f"{feature} needs {package}: pip install {package}.")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError, missing_package, unknown
 from relatum.runs import names
 from relatum.system.files import write_bytes, write_error
 
@@ -92,7 +92,7 @@ def _wandb(folder: Path) -> Any:
     try:
         import wandb
     except ImportError:
-        raise InputError("log.wandb needs wandb: pip install wandb.") from None
+        raise missing_package("log.wandb", "wandb") from None
     recipe = folder / names.RECIPE
     settings = tomllib.loads(recipe.read_text("utf-8")) if recipe.exists() else {}
     identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
@@ -105,7 +105,7 @@ def _board(path: Path, step: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise InputError("log.tensorboard needs tensorboard: pip install tensorboard.") from None
+        raise missing_package("log.tensorboard", "tensorboard") from None
     return SummaryWriter(path, purge_step=step + 1)
 
 

@@ -20,7 +20,7 @@ from relatum.config.recipe import Machine
 from relatum.data import ImageSet
 from relatum.data.fingerprint import fingerprint, matches
 from relatum.data.stream.images import is_streamed
-from relatum.errors import InputError
+from relatum.errors import InputError, missing_package
 from relatum.kernels import numba_available
 from relatum.system import launcher
 from relatum.system.devices import find_device
@@ -155,9 +155,9 @@ def check_recipe(recipe: Recipe) -> None:
     registry.find(POLICIES, "policy (views.policy):", recipe.views.policy)
     registry.find(POLICIES, "policy (views.small_policy):", recipe.views.small_policy)
     if recipe.log.wandb and importlib.util.find_spec("wandb") is None:
-        raise InputError("log.wandb needs wandb: pip install wandb.")
+        raise missing_package("log.wandb", "wandb")
     if recipe.log.tensorboard and importlib.util.find_spec("tensorboard") is None:
-        raise InputError("log.tensorboard needs tensorboard: pip install tensorboard.")
+        raise missing_package("log.tensorboard", "tensorboard")
     method = METHODS[recipe.method]
     if recipe.data.labels and not (method.uses_labels or method.semi_supervised):
         able = ", ".join(name for name, row in METHODS.items() if row.uses_labels or row.semi_supervised)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol, TypeVar
 
 from relatum.data.stream.blocks import BlockCache
-from relatum.errors import InputError, RelatumError
+from relatum.errors import InputError, RelatumError, missing_package
 
 T = TypeVar("T")
 _MAX_OPEN = 64  # shards that are open at a time
@@ -146,7 +146,7 @@ class RemoteShards:
         try:
             import fsspec
         except ImportError:
-            raise InputError("data at a URL needs fsspec: pip install fsspec.") from None
+            raise missing_package("data at a URL", "fsspec") from None
         self.place = url
         try:
             self._system, path = fsspec.core.url_to_fs(url)
