@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,19 @@ def test_warnings_come_once_and_at_the_end() -> None:
     assert "collapsed" in warnings[1]
     health.check(row(620, 0.7, 1e-6), last=True)
     assert len(warnings) == 3
+
+
+def test_a_loss_that_stays_at_chance_is_warned_about_once() -> None:
+    warnings: list[str] = []
+    health = Health(64, warnings.append, chance_loss=math.log(128))
+    health.check({"step": 10, "loss": 4.70})
+    for step in range(20, 500, 10):
+        health.check({"step": step, "loss": 4.854})
+    assert not warnings
+    for step in range(500, 600, 10):
+        health.check({"step": step, "loss": 4.852})
+    assert len(warnings) == 1
+    assert "since step 10: the method has collapsed" in warnings[0]
 
 
 @pytest.mark.parametrize("case", ["rate", "images"])

@@ -82,6 +82,9 @@ class Objective(nn.Module):
     world: World = ALONE
     """The processes that share a mini-batch; see `connect`."""
 
+    chance_loss: float | None = None
+    """The loss of predictions that say nothing about the image, if there is one: training warns if it stays there."""
+
     uses_small_views: bool = False
     """Whether the loss reads `batch.small_views` (multi-crop, `views.small_number`)."""
 

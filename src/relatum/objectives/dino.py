@@ -5,6 +5,8 @@ Shape letters: K views, L ≥ K views with the small ones, M images, C prototype
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -77,6 +79,7 @@ class DINO(Objective):
         self.freeze_epochs = options.freeze_epochs
         self.head = mlp_head(num_features, options.hidden, options.projection, options.layers)
         self.prototypes = Prototypes(options.projection, options.prototypes)
+        self.chance_loss = math.log(options.prototypes)
         self.target_backbone, self.target_head = frozen_copy(backbone), frozen_copy(self.head)
         self.target_prototypes = frozen_copy(self.prototypes)
         self.register_buffer("center", torch.zeros(options.prototypes))

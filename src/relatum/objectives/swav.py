@@ -6,6 +6,8 @@ Shape letters: K views, L ≥ K views with the small ones, M images, C prototype
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -69,6 +71,7 @@ class SwAV(Objective):
         self.freeze_epochs = options.freeze_epochs
         self.head = mlp_head(num_features, options.hidden, options.projection)
         self.prototypes = Prototypes(options.projection, options.prototypes)
+        self.chance_loss = math.log(options.prototypes)
 
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and how often the nearest prototype of the second view is the likeliest of the first one's code."""

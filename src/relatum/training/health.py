@@ -1,4 +1,4 @@
-"""Watches what a training run learns: a loss that explodes, representations that collapse, pairs that stay at chance.
+"""Watches what a training run learns: a loss that explodes, representations that collapse, predictions at chance.
 
 All are warned about while training runs, when a smaller learning rate or other data still help. The numbers come from
 a forward pass in eval mode over one view of the last mini-batch of an epoch: it changes no weight, buffer or draw.
@@ -19,6 +19,7 @@ MOST_IMAGES = 256  # enough for a standard deviation; at 32×32 a pass of Conv-4
 # of it on photographs, and a collapsed backbone a thousandth or less.
 _COLLAPSED = 0.002
 _CHANCE, _CHANCE_STEPS = 0.02, 500
+_CHANCE_LOSS = 0.002  # relative distance from the loss of uniform predictions
 _DIVERGED = 100.0  # times the first logged loss
 
 
@@ -67,10 +68,12 @@ class Health:
     Args:
         num_features: size of a representation.
         warn: prints a line.
+        chance_loss: the loss of a method whose predictions say nothing about the image, if it has one.
     """
 
-    def __init__(self, num_features: int, warn: Callable[[str], None]) -> None:
-        self._num_features, self._warn = num_features, warn
+    def __init__(self, num_features: int, warn: Callable[[str], None], chance_loss: float | None = None) -> None:
+        self._num_features, self._warn, self._chance_loss = num_features, warn, chance_loss
+        self._above_chance_at = 0  # the last step at which the loss was not that of chance
         self._first_loss: float | None = None
         self._learned_at = 0  # the last step at which pairs were told apart
         self._warned: set[str] = set()
@@ -80,6 +83,8 @@ class Health:
         if last:
             self._warned.clear()
         self._check_loss(row["loss"])
+        if self._chance_loss is not None:
+            self._check_chance(row["step"], row["loss"], self._chance_loss)
         if "feature_std" in row:
             self._check_spread(row["feature_std"], row["effective_dimension"])
         if "positive_accuracy" in row and "negative_accuracy" in row:
@@ -91,6 +96,16 @@ class Health:
         if loss > _DIVERGED * max(self._first_loss, 0.1):
             self._warn_once(
                 "loss", f"the loss has grown from {self._first_loss:.3g} to {loss:.3g}: a smaller train.lr may help."
+            )
+
+    def _check_chance(self, step: int, loss: float, chance: float) -> None:
+        if abs(loss - chance) > _CHANCE_LOSS * chance:
+            self._above_chance_at = step
+        if step - self._above_chance_at >= _CHANCE_STEPS:
+            self._warn_once(
+                "chance",
+                f"the loss has been {chance:.3f}, that of uniform predictions, since step {self._above_chance_at:,}: "
+                "the method has collapsed. objective.freeze_epochs, a smaller train.lr, or weaker views, may help.",
             )
 
     def _check_spread(self, std: float, dimension: float) -> None:

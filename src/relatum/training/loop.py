@@ -81,7 +81,7 @@ class Trainer:
         self.module, self.optimizer = fabric.setup(objective, self.optimizer, move_to_device=True)
         self._saved_at = time.monotonic()
         self._seen = 0  # views since the last log
-        self.health = health.Health(objective.num_features, self.display.warn)
+        self.health = health.Health(objective.num_features, self.display.warn, objective.chance_loss)
         count = sum(p.numel() for p in objective.parameters())
         self._small: Any = one_thread() if count < _SMALL and fabric.device.type == "cpu" else nullcontext()
 
