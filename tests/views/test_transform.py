@@ -82,7 +82,7 @@ def test_a_mini_batch_is_made_as_in_training() -> None:
     [
         (PIXELS.astype(np.float32), r"uint8 pixels of shape \(M, H, W, 3\)"),
         (PIXELS[0], "24 × 20 pixels is not square"),
-        ("photo.jpg", "not from a str"),
+        ("photo.jpg", "not a str"),
     ],
 )
 def test_bad_input_is_explained(image: object, message: str) -> None:
