@@ -30,12 +30,12 @@ CONDITIONS: dict[str, dict[str, object]] = {
     "deepinfomax": {"method": "deepinfomax"},
     "supervised": {"method": "supervised"},
     "byol": {"method": "byol"},
-    "simsiam": {"method": "simsiam"},
+    "simsiam": {"method": "simsiam", "set": {"objective.predictor": 16}},
     "barlow": {"method": "barlow"},
     "vicreg": {"method": "vicreg", "views": 4},
     "moco": {"method": "moco", "set": {"objective.queue": 64}},
     "dino": {"method": "dino", "set": {"views.small_number": 2}},
-    "swav": {"method": "swav"},
+    "swav": {"method": "swav", "set": {"objective.epsilon": 0.05}},
     "emp": {"method": "emp", "views": 6},
 }
 

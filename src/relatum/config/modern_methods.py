@@ -35,7 +35,7 @@ class SimSiamOptions:
 
     hidden: int = setting(256, _HIDDEN, ge=1)
     projection: int = setting(64, _PROJECTION, ge=1)
-    predictor: int = setting(16, "hidden units of the predictor; a quarter of the projection in the paper", ge=1)
+    predictor: int = setting(256, "hidden units of the predictor", ge=1)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class SwAVOptions:
 
     prototypes: int = setting(128, "number of prototypes (clusters)", ge=1)
     temperature: float = setting(0.1, "temperature of the softmax", gt=0)
-    epsilon: float = setting(0.05, "entropic regularisation of the Sinkhorn algorithm", gt=0)
+    epsilon: float = setting(0.03, "entropic regularisation of the Sinkhorn algorithm", gt=0)
     iterations: int = setting(3, "iterations of the Sinkhorn algorithm", ge=1)
     freeze_epochs: int = setting(0, _FREEZE, ge=0)
     hidden: int = setting(256, _HIDDEN, ge=1)
@@ -200,6 +200,7 @@ MODERN_METHODS: dict[str, Method] = {
             **_SMALL_IMAGES,
             "views.small_number": 6,
             "objective.prototypes": 512,  # 3,000 with mini-batches of 4,096, or with a queue of 3,840 features
+            "objective.epsilon": 0.05,
             "objective.freeze_epochs": 1,
             "objective.hidden": 2048,
             "objective.projection": 128,

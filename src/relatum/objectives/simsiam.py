@@ -17,8 +17,7 @@ from relatum.objectives.batch import ViewsLike
 class SimSiam(Objective):
     """−cos(q(z_a), stop(z_b)), averaged over images and ordered pairs a ≠ b of views.
 
-    As in the paper, the projection head ends with a batch-norm without scale and shift, and the predictor q has a
-    bottleneck.
+    As in the paper, the projection head ends with a batch-norm without scale and shift.
 
     Args:
         backbone: any module that maps (N, C, H, W) to (N, d).
