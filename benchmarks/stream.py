@@ -34,7 +34,7 @@ from relatum.training.batches import BatchMaker
 from relatum.training.build import make_objective
 from relatum.training.resolve import resolve
 
-SIDE, PER_SHARD = 32, 5_000
+SIDE, PER_SHARD, WINDOW = 32, 5_000, 4_096
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -87,7 +87,14 @@ def make_shards(folder: Path, images: int) -> None:
 
 def resolved_for(data: str, storage: str, cache_gb: float) -> Any:
     flags = {"data.name": data, "data.storage": storage, "data.cache_gb": cache_gb, "run.device": "cpu"}
-    flags |= {"views.number": 8, "train.batch_size": 64, "train.epochs": 1, "data.side": SIDE, "backbone.name": "conv4"}
+    flags |= {
+        "data.window": WINDOW,
+        "views.number": 8,
+        "train.batch_size": 64,
+        "train.epochs": 1,
+        "data.side": SIDE,
+        "backbone.name": "conv4",
+    }
     return resolve(config.draft(flags={**flags, "run.threads": torch.get_num_threads()}))
 
 

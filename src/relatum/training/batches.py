@@ -142,6 +142,14 @@ class BatchMaker:
         batch_views = self._views(pixels.rows, np.tile(pixels.slots, number), params, side)
         return batch_views.reshape(number, len(pixels.indices), *batch_views.shape[1:])
 
+    def window_fits(self) -> bool:
+        """Whether the cache of a stream from a URL holds the images that are shuffled at a time."""
+        pixels, section = self.images.images, self.recipe.data
+        if not is_streamed(pixels):
+            return True
+        share = self.world if section.lanes % self.world == 0 else 1  # each process reads its own lanes, or all
+        return pixels.window_fits(section.window // share, section.lanes // share)
+
     def close(self) -> None:
         """Stop preparing steps ahead; any step can still be made."""
         self._pixels.close()

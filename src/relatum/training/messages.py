@@ -70,6 +70,12 @@ def _warnings(resolved: Resolved, maker: BatchMaker) -> list[str]:
         texts.append("0 epochs: nothing is trained, the weights stay at their initial values.")
     if maker.dropped and not train.drop_last:
         texts.append(f"the last mini-batch of each epoch has only {maker.dropped} image(s), too few; it is dropped.")
+    if not maker.window_fits():
+        section = resolved.recipe.data
+        texts.append(
+            f"data.cache_gb = {section.cache_gb:g} does not hold a shuffle window of {section.window:,} images: "
+            "blocks are fetched repeatedly. Use a larger cache or a smaller data.window."
+        )
     return texts
 
 

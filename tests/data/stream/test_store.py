@@ -51,6 +51,16 @@ def test_a_cache_smaller_than_the_data(
         assert sum(p.stat().st_size for p in (own_cache / "blocks").rglob("*.block")) <= 40_000
 
 
+def test_a_window_that_the_cache_does_not_hold_is_noticed(server: str, tmp_path: Path) -> None:
+    size = sum(p.stat().st_size for p in (tmp_path / "web").glob("*.tar"))
+    small, large = (relatum.data.load(server, cache_bytes=limit).images for limit in (1 << 20, 1 << 30))
+    assert size < 1 << 20
+    assert large.window_fits(90, 8)
+    assert not small.window_fits(90, 8)  # 8 lanes, each of which may touch two blocks of 256 KiB
+    assert small.window_fits(90, 1)
+    assert relatum.data.load(tmp_path / "web", storage="stream").images.window_fits(90, 8)
+
+
 def test_failures_of_the_network_are_tried_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     images = relatum.data.load(server).images
     monkeypatch.setattr("relatum.data.stream.store._WAIT", 0.01)

@@ -22,7 +22,8 @@ from relatum.errors import InputError
 from relatum.system.files import write_error
 from relatum.system.locks import try_lock
 
-BLOCK = 4 << 20  # bytes
+_LARGEST, _SMALLEST = 4 << 20, 256 << 10  # bytes of a block
+_BLOCKS = 256  # that a cache holds at least, where blocks are not the smallest
 _CHECK = 4  # bytes of the checksum
 _Key = tuple[int, int]  # number of the shard, number of the block
 
@@ -34,13 +35,16 @@ class BlockCache:
         limit: the most bytes on disk.
         fetch: reads (shard, start, size) from the source.
         stamp: names the content of the shards; blocks of others are deleted.
-        block: bytes per block.
+        block: bytes per block; by default 4 MiB, less in a small cache.
     """
 
-    def __init__(self, limit: int, fetch: Callable[[int, int, int], bytes], stamp: str, block: int = BLOCK) -> None:
+    def __init__(
+        self, limit: int, fetch: Callable[[int, int, int], bytes], stamp: str, block: int | None = None
+    ) -> None:
+        block = block or max(_SMALLEST, min(_LARGEST, limit // _BLOCKS))
         if limit < 2 * (block + _CHECK):
             raise InputError(
-                f"a cache of {limit / 1e6:g} MB is too small: it must hold two blocks of {block >> 20} MiB."
+                f"a cache of {limit / 1e6:g} MB is too small: it must hold two blocks of {block >> 10} KiB."
             )
         self._limit, self._fetch, self._block = limit, fetch, block
         self._lock = threading.Lock()
@@ -51,6 +55,10 @@ class BlockCache:
         weakref.finalize(self, lock_file.close)  # frees the folder
         self._sizes: OrderedDict[_Key, int] = OrderedDict()  # the least recently used first
         self._adopt()
+
+    def holds(self, stretches: int, size: int) -> bool:
+        """Whether the cache has room for stretches of consecutive bytes, wherever their blocks begin and end."""
+        return stretches * (size // self._block + 2) * (self._block + _CHECK) <= self._limit
 
     @property
     def used(self) -> int:

@@ -110,6 +110,13 @@ class StreamedImages:
         counts = np.diff(ends)
         return counts[counts > 0]
 
+    def window_fits(self, window: int, lanes: int) -> bool:
+        """Whether the cache of shards at a URL holds a shuffle window; otherwise its blocks are fetched repeatedly."""
+        index, store = self._source.index, self._source.store
+        bytes_per_image = sum(index.sizes) / max(1, len(index))
+        window = min(window, len(self))
+        return store.keeps(lanes, int(bytes_per_image * window / lanes))
+
     def fingerprint(self) -> str:
         """A hash of the names, classes and sizes of the images. Pixels are not read."""
         index = self._source.index

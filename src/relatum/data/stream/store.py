@@ -57,6 +57,9 @@ class Store(Protocol):
     def open(self, number: int) -> IO[bytes]:
         """A shard as a file, to be read from its start to its end."""
 
+    def keeps(self, stretches: int, size: int) -> bool:
+        """Whether stretches of so many bytes can be read again and again without fetching them again."""
+
     def read_file(self, name: str) -> bytes | None:
         """A file that lies beside the shards, or None."""
 
@@ -118,6 +121,10 @@ class LocalShards:
                     os.close(unused)
 
     read_apart = read
+
+    def keeps(self, stretches: int, size: int) -> bool:
+        """True: nothing is fetched."""
+        return True
 
     def open(self, number: int) -> IO[bytes]:
         """A shard as a file."""
@@ -200,6 +207,10 @@ class RemoteShards:
     def read(self, number: int, start: int, size: int) -> bytes:
         """At most `size` bytes of a shard, through the cache."""
         return self._cache.read(number, start, min(size, max(0, (self.sizes[number] or 0) - start)))
+
+    def keeps(self, stretches: int, size: int) -> bool:
+        """Whether the cache has room for stretches of consecutive bytes."""
+        return self._cache.holds(stretches, size)
 
     def read_apart(self, number: int, start: int, size: int) -> bytes:
         """As `read`, past the cache."""
