@@ -6,6 +6,7 @@ weights are written (`training.run`), and then the score of a supervised run's c
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -128,6 +129,7 @@ def pretrain(
             else:
                 images = _in_memory(data, side) if _is_in_memory(data) else None
                 _pretrain(draft, folder, display, team, plan, custom_backbone, optional_path(root), minutes, images)
+                gc.collect()  # reference cycles (Fabric, batches) would keep the images mapped and their files open
     return Run(folder.path, custom_backbone)
 
 

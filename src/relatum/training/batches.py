@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -67,7 +66,7 @@ class BatchMaker:
         self.steps_per_epoch = full + (rest > 0 and not self.dropped)
         self.side = recipe.data.side or images.side
         self.mean, self.std = recipe.data.mean or images.mean, recipe.data.std or images.std
-        self._order = lru_cache(maxsize=2)(self._make_order)
+        self._orders: dict[int, NDArray[np.int64]] = {}
         self._stream_order: StreamOrder | None = None
         if is_streamed(images.images):
             order = {"seed": recipe.seed, "window": recipe.data.window, "lanes": recipe.data.lanes}
@@ -171,8 +170,13 @@ class BatchMaker:
         )
         return batch_views.to(self.device, non_blocking=True)
 
-    def _make_order(self, epoch: int) -> NDArray[np.int64]:
-        return rng.permutation(len(self.images), rng.ORDER, self.recipe.seed, epoch)
+    def _order(self, epoch: int) -> NDArray[np.int64]:
+        """The permutation of an epoch; the last two are kept."""
+        if epoch not in self._orders:
+            for old in list(self._orders)[:-1]:
+                del self._orders[old]
+            self._orders[epoch] = rng.permutation(len(self.images), rng.ORDER, self.recipe.seed, epoch)
+        return self._orders[epoch]
 
 
 def batches(maker: BatchMaker, start: int, stop: int, *, ahead: bool) -> Iterator[Batch]:
