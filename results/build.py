@@ -21,7 +21,7 @@ _CONV4: dict[str, Any] = {"datasets": ("cifar10",), "backbones": ("conv4",)}
 _RUN = ("random", "supervised", "deepcluster", "rotation", "deepinfomax", "simclr", "relational")
 # A table, the filters of its command, and whether to leave out methods of which the ledger holds no run.
 SECTIONS: tuple[tuple[str, Request], ...] = (
-    ("augmentations", Request(**_CONV4, methods=("relational",), scale=Scale(views=4))),
+    ("augmentations", Request(**_CONV4, methods=("relational",))),
     ("linear-evaluation", Request(**_CONV4, methods=_RUN, scale=Scale(views=4))),
     ("domain-transfer", Request(**_CONV4, methods=_RUN, scale=Scale(views=4))),
     ("linear-evaluation", Request(**_CONV4, methods=_RUN, seeds=(1,), scale=Scale(views=4, epochs=2))),
