@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -97,16 +97,24 @@ def part(batch: Batch, world: distributed.World) -> Batch:
     )
 
 
+UNDECIDED = 2e-6  # an activation this close to zero may lie on either side of it in float32
+
+
 @contextmanager
-def smooth_activations() -> Iterator[None]:
-    """SiLU in place of ReLU, in this process.
+def activations(kind: str) -> Iterator[None]:
+    """Other activations than ReLU, in this process.
 
     The gradient of ReLU jumps at zero. One of a million activations that float32 rounds to the other side changes the
-    gradient by 1e-3, whoever computes it; a smooth activation leaves what the test is about, the sums over processes.
+    gradient by 1e-3, whoever computes it. `smooth` is SiLU, which leaves what the tests are about, the sums over
+    processes. `other side` is ReLU with the gradient of the other side for activations that are next to zero: how far
+    rounding alone may move the gradient.
     """
     relu, leaky_relu = F.relu, F.leaky_relu
-    F.relu = lambda x, inplace=False: F.silu(x)
-    F.leaky_relu = lambda x, slope=0.01, inplace=False: slope * x + (1 - slope) * F.silu(x)
+    if kind == "smooth":
+        F.relu = lambda x, inplace=False: F.silu(x)
+        F.leaky_relu = lambda x, slope=0.01, inplace=False: slope * x + (1 - slope) * F.silu(x)
+    elif kind == "other side":
+        F.relu = lambda x, inplace=False: x * ((x > 0) ^ (x.abs() < UNDECIDED)).detach()
     try:
         yield
     finally:
@@ -120,13 +128,13 @@ def step(
     dtype: torch.dtype,
     options: dict[str, Any],
     seed: int = 8,
-    smooth: bool = False,
+    activation: str = "relu",
 ) -> dict[str, Any]:
     """Loss, metrics, gradients (averaged over processes, as DDP does) and buffers after one step."""
     objective, batch = make(method, backbone, images, dtype, options, seed)
     world = distributed.current()
     objective.connect(world)
-    with smooth_activations() if smooth else nullcontext():
+    with activations(activation):
         loss, metrics = objective(part(batch, world))
         loss.backward()
     return {
