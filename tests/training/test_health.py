@@ -88,7 +88,14 @@ def test_a_run_that_collapses_warns(
     case: str, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A learning rate of a million and a folder of black images end with a warning, not only with `done`."""
-    flags: dict[str, Any] = {"views": 2, "batch_size": 8, "epochs": 1, "compile": "off", "threads": 1}
+    flags: dict[str, Any] = {
+        "views": 2,
+        "batch_size": 8,
+        "epochs": 1,
+        "compile": "off",
+        "threads": 1,
+        "preset": "paper",
+    }
     data = pictures
     if case == "rate":
         flags["set"] = {"train.lr": 1e6}

@@ -236,7 +236,7 @@ def test_the_start_can_be_given(whole: api.Run, pictures: Path, tmp_path: Path) 
 
 def test_schedules_and_clipping_are_applied(pictures: Path, tmp_path: Path) -> None:
     settings = {"train.schedule": "cosine", "train.warmup_epochs": 1, "train.clip_norm": 0.1, "log.every_steps": 1}
-    run = relatum.pretrain(pictures, out=tmp_path / "run", set=settings, **FLAGS)
+    run = relatum.pretrain(pictures, out=tmp_path / "run", preset="paper", set=settings, **FLAGS)
     rates = [row["lr"] for row in metrics(run)]
     assert rates[:5] == pytest.approx([1e-3 * n / 5 for n in range(1, 6)])
     assert rates[5:] == sorted(rates[5:], reverse=True)
