@@ -50,14 +50,14 @@ def accuracies(results: Results) -> dict[str, float]:
 
 
 def once_training(results: Results, action: Callable[[], None], seen: list[Any]) -> threading.Thread:
-    """Call an action as soon as two runs train; the rows of the view are collected."""
+    """Call an action when two runs train and one is beyond its first epoch; the rows of the view are collected."""
 
     def watch() -> None:
         deadline = time.monotonic() + 200
         while time.monotonic() < deadline:
             rows = progress.running(list((results.out / "runs").glob("*")))
             seen.extend(rows)
-            if len(rows) == 2:
+            if len(rows) == 2 and any(_steps(row) > 16 for row in rows):
                 action()
                 return
             time.sleep(0.1)
@@ -65,6 +65,10 @@ def once_training(results: Results, action: Callable[[], None], seen: list[Any])
     thread = threading.Thread(target=watch)
     thread.start()
     return thread
+
+
+def _steps(row: tuple[str, ...]) -> int:
+    return int(row[1].removeprefix("step ").partition("/")[0])
 
 
 def parents_of_pretraining(out: Path) -> list[int]:
