@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from relatum.paper import claims, render
+from relatum.paper.cells import Request
 from relatum.paper.grid import Scale
 from relatum.paper.measured import Results
-from relatum.paper.plan import Request, plan
+from relatum.paper.plan import plan
 from relatum.runs import ledger
 
 HERE = Path(__file__).parent

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import relatum
+from relatum.paper.cells import Plan
 from relatum.paper.grid import Evaluation
 from relatum.paper.measured import Results
-from relatum.paper.plan import Plan
 from relatum.paper.scheduler import Outcome, execute
 from relatum.system.files import write_json
 

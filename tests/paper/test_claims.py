@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from relatum.paper import claims, render
+from relatum.paper.cells import Plan, Request
 from relatum.paper.claims import CONTRADICTED, NOT_ENOUGH, SUPPORTED
 from relatum.paper.grid import Evaluation, Scale
 from relatum.paper.measured import Results
-from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.plan import plan
 
 # What comes out on the paper's own tables. These five sentences do not hold to the letter.
 NOT_TO_THE_LETTER = {

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from relatum.paper import figures, render
+from relatum.paper.cells import Plan, Request
 from relatum.paper.grid import Evaluation
 from relatum.paper.measured import Results
-from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.plan import plan
 from relatum.runs.folder import RunFolder
 
 Make = Callable[[Plan, Callable[[Evaluation], float]], Results]

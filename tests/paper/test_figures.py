@@ -10,9 +10,10 @@ import pytest
 from PIL import Image
 
 from relatum.paper import figures, published
+from relatum.paper.cells import Plan, Request
 from relatum.paper.grid import Evaluation
 from relatum.paper.measured import Results
-from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.plan import plan
 from relatum.runs import artifacts
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from relatum import config
+from relatum.paper.cells import Plan, Request
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.matching import find_result, is_result, matches
 from relatum.paper.measured import DONE, MISSING, Results, score
-from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.plan import plan
 from relatum.paper.scheduler import Outcome, execute, missing
 from relatum.runs import ledger
 

@@ -4,8 +4,9 @@ import pytest
 
 from relatum.errors import InputError
 from relatum.paper import published
+from relatum.paper.cells import Plan, Request
 from relatum.paper.grid import Scale
-from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.plan import plan
 
 COUNTS = {  # name -> pretraining runs, evaluations that are commands, cells; three seeds
     # runs: 5 methods on 4 datasets, supervised on 3 and on coarse labels, random ResNet-32, random ResNet-34 (where

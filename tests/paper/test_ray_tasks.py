@@ -19,8 +19,9 @@ import pytest
 from relatum import config
 from relatum.errors import InputError, Interrupted
 from relatum.paper import ray_tasks
+from relatum.paper.cells import Request
 from relatum.paper.measured import DONE, Results, score
-from relatum.paper.plan import Request, plan
+from relatum.paper.plan import plan
 from relatum.paper.reproduce import reproduce
 from relatum.paper.scheduler import execute
 from relatum.paper.worker import handle_signals

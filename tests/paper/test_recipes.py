@@ -6,7 +6,8 @@ import pytest
 
 from relatum import config
 from relatum.paper import recipes
-from relatum.paper.plan import Request, plan
+from relatum.paper.cells import Request
+from relatum.paper.plan import plan
 from relatum.paper.published import TABLES
 
 FOLDER = Path(__file__).parents[2] / "recipes"

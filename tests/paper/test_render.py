@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from relatum.paper import render
+from relatum.paper.cells import Plan, Request
 from relatum.paper.grid import Evaluation, Scale
 from relatum.paper.measured import Results
-from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.plan import plan
 
 Make = Callable[[Plan, Callable[[Evaluation], float]], Results]
 REQUEST = Request(("cifar10",), ("conv4",), ("relational", "simclr", "rotation", "supervised"), (1, 2, 3))

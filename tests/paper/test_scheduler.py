@@ -15,8 +15,9 @@ import pytest
 
 from relatum.errors import InputError, Interrupted
 from relatum.paper import measured
+from relatum.paper.cells import Plan, Request
 from relatum.paper.measured import Results, score
-from relatum.paper.plan import Plan, Request, plan
+from relatum.paper.plan import plan
 from relatum.paper.reproduce import reproduce
 from relatum.paper.scheduler import Outcome, execute, missing
 from relatum.system.cpus import available_cpus

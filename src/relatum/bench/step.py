@@ -32,9 +32,9 @@ from relatum.objectives import EpochContext
 from relatum.runs.folder import RunFolder
 from relatum.system.allocator import keep_freed_memory
 from relatum.training.batches import BatchMaker
-from relatum.training.build import make_batches, make_objective
+from relatum.training.build import compile_backbone, make_batches, make_objective
 from relatum.training.engine import make_fabric
-from relatum.training.loop import Trainer, compile_backbone
+from relatum.training.loop import Trainer
 from relatum.training.monitor import clean_features
 from relatum.training.resolve import Resolved, check_recipe, resolve_machine, visible_labels
 

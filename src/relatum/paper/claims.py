@@ -16,8 +16,9 @@ from statistics import fmean
 from typing import Any
 
 from relatum.paper import published
+from relatum.paper.cells import Request, Sheet
 from relatum.paper.measured import Results, score
-from relatum.paper.plan import Request, Sheet, plan
+from relatum.paper.plan import plan
 from relatum.registry import BACKBONES
 
 SUPPORTED, CONTRADICTED, NOT_ENOUGH = "supported", "contradicted", "not enough runs yet"

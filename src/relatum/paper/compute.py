@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from relatum.drawing import GREY, METHODS
+from relatum.paper.cells import Planned
 from relatum.paper.measured import Results, scores
-from relatum.paper.plan import Planned
 
 
 def accuracy_over_compute(planned: Planned, results: Results, canvas: Any) -> None:

@@ -15,8 +15,8 @@ from typing import Any
 
 from relatum.drawing import GREY, METHODS
 from relatum.paper import compute, published, qualitative
+from relatum.paper.cells import Cell, Planned, Sheet
 from relatum.paper.measured import NOTHING, Results, Score, scores
-from relatum.paper.plan import Cell, Planned, Sheet
 from relatum.paper.published import Row
 
 SMALL: dict[str, Any] = {"fontsize": 7.5, "color": GREY}

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from relatum.paper import matching
+from relatum.paper.cells import Cell, Sheet
 from relatum.paper.grid import Evaluation, Pretraining
-from relatum.paper.plan import Cell, Sheet
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
 from relatum.system.files import read_json

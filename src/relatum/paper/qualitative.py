@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from relatum.drawing import GREY, palette, retrieval_sheet
 from relatum.errors import RelatumError
+from relatum.paper.cells import Planned
 from relatum.paper.grid import Evaluation
 from relatum.paper.measured import FAILED, Results, score, scores
-from relatum.paper.plan import Planned
 from relatum.runs import artifacts
 
 

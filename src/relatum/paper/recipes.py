@@ -17,8 +17,9 @@ from typing import Any
 from relatum import config
 from relatum.config.conditions import CONDITIONS
 from relatum.paper import published
+from relatum.paper.cells import Request
 from relatum.paper.grid import SEEDS, Pretraining
-from relatum.paper.plan import Request, plan
+from relatum.paper.plan import plan
 from relatum.system.files import write_text
 
 _SECTIONS = ("data", "views", "backbone", "objective", "train")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from relatum.paper import measured
+from relatum.paper.cells import Cell, Planned, Sheet
 from relatum.paper.measured import Results, Score, score
-from relatum.paper.plan import Cell, Planned, Sheet
 
 STD_NOTE = (
     "± is the sample standard deviation over seeds (division by n − 1). The paper does not say which it used; in its "

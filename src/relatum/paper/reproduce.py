@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from relatum.errors import InputError
+from relatum.errors import InputError, unknown
 from relatum.paper import claims, estimate, figures, published, ray_tasks, render, scheduler
+from relatum.paper.cells import Plan, Planned, Request
 from relatum.paper.grid import Evaluation, Pretraining, Scale
 from relatum.paper.measured import DONE, Results, score
-from relatum.paper.plan import Plan, Planned, Request, plan
+from relatum.paper.plan import plan
 from relatum.system.durations import duration
 from relatum.system.files import write_json, write_text
 from relatum.system.outputs import mark_output
@@ -114,7 +115,7 @@ def _to_json(document: dict[str, Any]) -> str:
 
 def _check_executor(executor: str, jobs: int) -> None:
     if executor not in scheduler.EXECUTORS:
-        raise InputError(f"executor '{executor}' is not known; use {' or '.join(scheduler.EXECUTORS)}.")
+        raise unknown("executor", executor, scheduler.EXECUTORS)
     if executor == "ray":
         ray_tasks.import_ray()
     if jobs < 1 or (jobs > 1 and executor != "local"):

@@ -22,9 +22,9 @@ from typing import IO, Any
 
 from relatum.errors import InputError, Interrupted
 from relatum.paper import progress, ray_tasks
+from relatum.paper.cells import Plan
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
-from relatum.paper.plan import Plan
 from relatum.paper.worker import Log, Worker, handle_signals, signals_to
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder

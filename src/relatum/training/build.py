@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from relatum import backbones, objectives
 from relatum.backbones import recompute
@@ -18,7 +18,6 @@ from relatum.objectives import Context, Objective
 from relatum.runs.weights import load_state, read_backbone
 from relatum.system.progress import Display
 from relatum.training.batches import BatchMaker
-from relatum.training.loop import compile_backbone
 from relatum.training.resolve import Resolved
 
 
@@ -102,6 +101,38 @@ def compile_where_asked(
         return recipe
     display.warn(f"torch.compile failed, continuing without it: {failure}")
     return not_compiled
+
+
+def compile_backbone(objective: Objective, example: Tensor, fabric: Fabric) -> str | None:
+    """Compile what is worth compiling and try it once; weights and buffers are left as they were.
+
+    Returns:
+        None, or the reason why it is not compiled (then everything is as before).
+    """
+    before = {name: value.clone() for name, value in objective.state_dict().items()}
+    compiled: list[nn.Module] = []
+
+    def compile(module: nn.Module) -> None:
+        module.compile(dynamic=False)
+        compiled.append(module)
+
+    try:
+        objective.train()
+        objective.accelerate(compile)
+        if not compiled:  # a method without a part that gains from it
+            return None
+        with fabric.autocast():
+            z = objective.backbone(example)
+        z.float().square().sum().backward()
+    except Exception as error:  # any failure of a compiler means: go on without it
+        for module in compiled:
+            module._compiled_call_impl = None  # type: ignore[assignment]
+        torch._dynamo.reset()
+        return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
+    finally:
+        objective.zero_grad(set_to_none=True)
+        objective.load_state_dict(before)
+    return None
 
 
 def use_deterministic_kernels(recipe: Recipe) -> None:

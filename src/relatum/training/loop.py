@@ -292,35 +292,3 @@ class one_thread:
 
     def __exit__(self, *error: object) -> None:
         torch.set_num_threads(self._threads)
-
-
-def compile_backbone(objective: Objective, example: Tensor, fabric: Fabric) -> str | None:
-    """Compile what is worth compiling and try it once; weights and buffers are left as they were.
-
-    Returns:
-        None, or the reason why it is not compiled (then everything is as before).
-    """
-    before = {name: value.clone() for name, value in objective.state_dict().items()}
-    compiled: list[torch.nn.Module] = []
-
-    def compile(module: torch.nn.Module) -> None:
-        module.compile(dynamic=False)
-        compiled.append(module)
-
-    try:
-        objective.train()
-        objective.accelerate(compile)
-        if not compiled:  # a method without a part that gains from it
-            return None
-        with fabric.autocast():
-            z = objective.backbone(example)
-        z.float().square().sum().backward()
-    except Exception as error:  # any failure of a compiler means: go on without it
-        for module in compiled:
-            module._compiled_call_impl = None  # type: ignore[assignment]
-        torch._dynamo.reset()
-        return (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-    finally:
-        objective.zero_grad(set_to_none=True)
-        objective.load_state_dict(before)
-    return None
