@@ -1,4 +1,4 @@
-"""`make docs`: runs some eighty mistakes and writes what a person sees to docs/errors.md.
+"""`make docs`: runs about a hundred mistakes and writes what a user sees to docs/errors.md.
 
 All commands run in this process, in a temporary folder that `prepare` fills; `tests/test_errors_page.py` compares the
 page with what the commands print now.
@@ -23,7 +23,7 @@ from safetensors.torch import save_file
 from relatum import backbones, cli
 
 PAGE = Path(__file__).with_name("errors.md")
-INTRODUCTION = """# Mistakes and what you see
+INTRODUCTION = """# Common mistakes and error messages
 
 `make docs` runs every command below in a temporary folder and writes this page; a test compares it with what the
 commands print now. An error is one or two lines on standard error. Exit code 2 is bad usage or bad input, 1 a failure,

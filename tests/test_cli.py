@@ -70,7 +70,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("evaluate", "knn", "/no/such/run", "--data", "shapes", "--seed", "-1"), "seed = -1 is out of range"),
         (("pretrain", "shapes", "--method", "rotation", "--views", "3"), "--views 4"),
         (("list", "method"), "did you mean 'methods'"),
-        (("list",), "what"),
+        (("list",), "methods|backbones"),
         (("evaluate", "linaer", "/tmp", "--data", "shapes"), "did you mean 'linear'"),
         (("evaluate", "linear", "/no/such/run", "--data", "shapes"), "/no/such/run"),
         (("evaluate", "linear", "/no/such/run", "--data", "shapes", "--set", "x"), "has no '='"),

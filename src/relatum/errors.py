@@ -93,7 +93,7 @@ class Interrupted(KeyboardInterrupt):
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     """An error for a name that does not exist, with the nearest one that does."""
     known = sorted(known)
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5 if len(known) <= 12 else 0.3)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6 if len(known) <= 12 else 0.3)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known[:12])}{', …' * (len(known) > 12)}."
     return InputError(f"unknown {what} '{name}'; {hint}")
 

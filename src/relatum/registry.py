@@ -121,8 +121,8 @@ def backbone_from_file(name: Any, source: object) -> str:
     if module == "object":
         raise InputError(f"{source} was trained with a custom backbone of class {attribute}: pass it as backbone=...")
     raise InputError(
-        f"{source} names the backbone '{name}', which is code. relatum runs no code only because a file names it:"
-        f" if you trust it, repeat the name (--backbone {name}, or backbone={name!r} in Python)."
+        f"{source} names the backbone '{name}', which is Python code. relatum does not import code that only a file"
+        f" names: if you trust it, give the name yourself (--backbone {name}, or backbone={name!r} in Python)."
     )
 
 

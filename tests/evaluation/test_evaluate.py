@@ -155,7 +155,7 @@ def test_pretraining_limit_does_not_limit_the_probe(world: World, make_run: Call
     [
         ({"protocol": "liner"}, "did you mean 'linear'"),
         ({"split": "train"}, "choose test or val"),
-        ({"settings": {"epoch": 3}}, "did you mean 'linear.epochs'"),
+        ({"settings": {"epoch": 3}}, "did you mean 'epochs'"),
         ({"settings": {"lr": "fast"}}, "is not a number"),
         ({"protocol": "knn", "epochs": 3}, "no epochs"),
         ({"data": "untested"}, "no 'test' split"),

@@ -1,4 +1,4 @@
-"""`relatum bench`: relatum against the usual implementation, side by side in one process; medians and their spread."""
+"""`relatum bench`: relatum against a straightforward PyTorch implementation, timed in one process."""
 
 from __future__ import annotations
 

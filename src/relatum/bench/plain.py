@@ -1,4 +1,4 @@
-"""The baseline of the benchmarks: the usual implementation, simple but efficient, so that the comparison is fair.
+"""The baseline of the benchmarks: a straightforward implementation, simple but efficient, for a fair comparison.
 
 `PillowChain` is the relational chain on Pillow images, one view at a time, rounding to uint8 after each step as Pillow
 does: one call crops and resizes, `ImageEnhance` jitters, hue is turned in Pillow's own HSV mode. It takes about half

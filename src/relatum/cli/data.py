@@ -10,7 +10,9 @@ from typer import Argument, Option
 from relatum.cli.options import Data, Json, Root, echo, print_json
 
 
-def get(name: Annotated[str, Argument(help="dataset name")], root: Root = None) -> None:
+def get(
+    name: Annotated[str, Argument(metavar="NAME", help="dataset name (see `relatum list datasets`)")], root: Root = None
+) -> None:
     """Download a dataset; resumes a partial download and verifies the checksum."""
     from relatum.data import data_root
     from relatum.data.download import get

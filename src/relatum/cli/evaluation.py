@@ -14,7 +14,7 @@ from relatum.system.text import printable
 
 
 def evaluate(
-    protocol: Annotated[str, Argument(help="linear, knn, finetune, retrieval or tsne")],
+    protocol: Annotated[str, Argument(metavar="linear|knn|finetune|retrieval|tsne", help="the evaluation protocol")],
     run: Annotated[
         Path, Argument(metavar="RUN", help="run folder, or a ledger entry with weights (results/NAME.json)")
     ],
@@ -61,7 +61,7 @@ def embed(
     out: Annotated[
         Path,
         Option(
-            metavar="FILE.npz|FILE.parquet",
+            metavar="FILE",
             help="output file: .npz, .parquet, .csv or .tsv (for the TensorBoard projector)",
         ),
     ],
@@ -80,7 +80,7 @@ def embed(
 def search(
     run: Run,
     gallery: Annotated[str, Argument(metavar="GALLERY", help="folder of images or dataset name")],
-    queries: Annotated[list[Path], Argument(metavar="QUERY…", help="image files")],
+    queries: Annotated[list[Path], Argument(metavar="QUERY", help="one or more image files")],
     top: Annotated[int, Option(help="number of images to return per query", min=1)] = 10,
     out: Annotated[Path | None, Option(help="write a contact sheet to this PNG file")] = None,
     backbone: Backbone = None,
@@ -104,7 +104,7 @@ def search(
 
 
 def report(
-    runs: Annotated[list[Path], Argument(metavar="RUN…", help="run folders")],
+    runs: Annotated[list[Path], Argument(metavar="RUN", help="one or more run folders")],
     out: Annotated[Path | None, Option(help="output file (default: RUN/report.html)")] = None,
 ) -> None:
     """Write one self-contained HTML report of one run, or of several side by side."""

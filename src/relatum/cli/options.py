@@ -23,7 +23,7 @@ Backbone = Annotated[
     str | None, typer.Option(metavar="MODULE:FUNCTION", help="custom backbone that the run was trained with")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps")]
-Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
+Json = Annotated[bool, typer.Option("--json", help="print the result as JSON")]
 
 
 def print_json(document: Any) -> None:

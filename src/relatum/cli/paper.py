@@ -11,32 +11,41 @@ from typer import Argument, Option
 from relatum.cli.options import Json, Root, split_commas
 from relatum.errors import InputError
 
-Names = Annotated[list[str] | None, Option(help="only these, separated by commas (default: all)")]
-
 
 def reproduce(
-    tables: Annotated[list[str], Argument(metavar="TABLE…", help="table names (see `relatum list tables`)")],
+    tables: Annotated[list[str], Argument(metavar="TABLE", help="one or more table names (see `relatum list tables`)")],
     datasets: Annotated[
-        list[str] | None, Option(help="only these pretraining datasets, separated by commas (default: all)")
+        list[str] | None,
+        Option(metavar="NAMES", help="only these pretraining datasets, separated by commas (default: all)"),
     ] = None,
-    backbones: Names = None,
-    methods: Names = None,
-    seeds: Annotated[list[str] | None, Option(help="average over these random seeds (default: 1,2,3)")] = None,
+    backbones: Annotated[
+        list[str] | None, Option(metavar="NAMES", help="only these backbones, separated by commas (default: all)")
+    ] = None,
+    methods: Annotated[
+        list[str] | None, Option(metavar="NAMES", help="only these methods, separated by commas (default: all)")
+    ] = None,
+    seeds: Annotated[
+        list[str] | None, Option(metavar="NUMBERS", help="average over these random seeds (default: 1,2,3)")
+    ] = None,
     views: Annotated[int | None, Option(help="K, number of views per image of relational reasoning")] = None,
     epochs: Annotated[int | None, Option(help="number of pretraining epochs")] = None,
     limit_train: Annotated[int | None, Option(help="pretrain on at most this many images")] = None,
     out: Annotated[Path, Option(help="output folder for runs, tables and figures")] = Path("reproduce"),
     dry_run: Annotated[bool, Option("--dry-run", help="print the plan and run nothing")] = False,
-    render: Annotated[bool, Option("--render", help="render the results that exist and run nothing")] = False,
+    render: Annotated[bool, Option("--render", help="render the existing results and run nothing")] = False,
     ledger: Annotated[
-        list[Path] | None, Option(help="folders of ledger entries (records of finished runs) (default: results)")
+        list[Path] | None,
+        Option(
+            metavar="DIR",
+            help="folders of ledger entries (records of finished runs) (default: results); can be repeated",
+        ),
     ] = None,
     jobs: Annotated[int, Option(help="number of runs in parallel; they share the CPU cores")] = 1,
     executor: Annotated[str, Option(help="local, or ray (needs the extra `ray`)")] = "local",
     json: Json = False,
     root: Root = None,
 ) -> None:
-    """Reproduce tables and figures of the paper: plan, run what is missing, render beside the paper's values."""
+    """Reproduce tables and figures of the paper: run what is missing, then show our values beside the paper's."""
     from relatum import api
 
     try:

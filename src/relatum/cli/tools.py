@@ -10,7 +10,7 @@ from relatum.cli.options import Json, Root, print_json
 
 
 def list_names(
-    what: Annotated[str, Argument(help="methods, backbones, datasets or tables")], json: Json = False
+    what: Annotated[str, Argument(metavar="methods|backbones|datasets|tables", help="what to list")], json: Json = False
 ) -> None:
     """List methods, backbones, datasets, or the paper's tables."""
     from relatum.cli.listing import rows
@@ -26,18 +26,22 @@ def list_names(
 
 def bench(
     what: Annotated[
-        str, Argument(help="what to measure: views, head (relation head and loss) or step (one training step)")
+        str,
+        Argument(
+            metavar="views|head|step",
+            help="what to measure; head is the relation head with its loss, step a training step",
+        ),
     ],
-    method: Annotated[str, Option(help="training method (step)")] = "relational",
-    backbone: Annotated[str, Option(help="backbone name (step)")] = "conv4",
+    method: Annotated[str, Option(help="training method, for step")] = "relational",
+    backbone: Annotated[str, Option(help="backbone name, for step")] = "conv4",
     views: Annotated[int | None, Option(help="K, number of views per image (default: the method's)")] = None,
     batch_size: Annotated[int | None, Option(help="M, images per step (default: the method's)")] = None,
     side: Annotated[int | None, Option(metavar="PX", help="side of the images in pixels")] = None,
-    repeats: Annotated[int | None, Option(help="number of rounds in which the implementations take turns")] = None,
+    repeats: Annotated[int | None, Option(help="number of rounds; the implementations are timed in turn")] = None,
     json: Json = False,
     root: Root = None,
 ) -> None:
-    """Compare the speed of relatum with that of a usual implementation; both run in this process."""
+    """Compare the speed of relatum with a straightforward PyTorch implementation on this machine."""
     from relatum.bench import run
 
     figures = run(

@@ -121,7 +121,7 @@ def pretrain(
 
 def demo(
     out: Annotated[Path, Option(help="output folder")] = Path("demo"),
-    overwrite: Annotated[bool, Option(help="replace an earlier demo")] = False,
+    overwrite: Annotated[bool, Option("--overwrite", help="replace an earlier demo")] = False,
     epochs: Annotated[int | None, Option(help="number of epochs of each training", hidden=True)] = None,
 ) -> None:
     """Pretrain, evaluate, compare and report on built-in images, in three minutes."""

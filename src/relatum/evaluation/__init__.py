@@ -176,7 +176,7 @@ def _warn_of_overwriting(run: Path, result: Result, *, show: bool) -> None:
 def _settings(protocol: str, kind: type, values: Mapping[str, Any], epochs: int | None) -> Any:
     values = {key.removeprefix(f"{protocol}."): value for key, value in values.items()}
     if epochs is None:
-        return build(kind, values, protocol)
+        return build(kind, values)
     if "epochs" not in {f.name for f in fields(kind)}:
         raise InputError(f"{protocol} evaluation trains nothing, so it has no epochs; leave --epochs out.")
-    return build(kind, {**values, "epochs": epochs}, protocol)
+    return build(kind, {**values, "epochs": epochs})

@@ -175,7 +175,7 @@ class RunFolder:
     def read_recipe(self) -> config.Recipe:
         """The complete recipe. Its method may be a custom one that is not registered in this process."""
         if not self.exists():
-            raise InputError(f"no run at {self.path}; name the folder that `relatum pretrain --out` wrote.")
+            raise InputError(f"no run at {self.path}; give the folder that `relatum pretrain --out` created.")
         values = config.flatten(config.read_toml(self.recipe))
         if not values.get("data.name"):
             raise InputError(f"{self.recipe} is empty or damaged: it names no data.")

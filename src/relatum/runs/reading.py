@@ -125,7 +125,7 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
 def read_run(folder: Path, name: str | None = None) -> RunRecord:
     """Read one run folder; only a folder that is missing or holds no run is an error."""
     if not folder.is_dir():
-        raise InputError(f"no run at {folder}; name the folder that `relatum pretrain --out` wrote.")
+        raise InputError(f"no run at {folder}; give the folder that `relatum pretrain --out` created.")
     parts = (names.RECIPE, names.RECORD, names.METRICS, names.EVALUATIONS, names.ARTIFACTS)
     if not any((folder / part).exists() for part in parts):
         raise InputError(f"{folder} is not a run folder: it has no {', '.join(parts[:-1])} or {parts[-1]}.")

@@ -201,8 +201,8 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
 
     Args:
         source: a run folder, or a `.safetensors` file that relatum wrote.
-        backbone: the architecture, if the file does not name it or names a `module:function`, which is never imported
-            only because a file names it.
+        backbone: the architecture, if the file does not name it or names a `module:function`, which is not imported
+            unless you name it here.
 
     Returns:
         The module, with `num_features`, `info` (backbone, mean, std, side, dataset, method, ...) and `transform`, which
