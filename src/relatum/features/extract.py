@@ -1,4 +1,4 @@
-"""Representations of clean images, computed once: what every offline evaluation stands on.
+"""Representations of clean images, computed once: what every offline evaluation uses.
 
 A frozen backbone gives the same features at every epoch of a probe, so computing them once is exact. `cached` keeps
 them beside the run under a key of everything they depend on: the backbone's weights and buffers, the images' pixels,

@@ -25,7 +25,7 @@ class Batch:
         params: the parameters of the views, K · M rows in the order of `views.flatten(0, 1)`; None for bare tensors.
         indices: (M,) sample numbers in the training set, or None.
         labels: (M,) or None. None unless the objective declares that it uses labels; -1 where a label is hidden.
-        seed, epoch, step: what random draws made inside an objective are keyed by.
+        seed, epoch, step: keys of the random draws inside an objective.
         num_images: M of the whole mini-batch, where several processes share it; by default that of `views`.
         small_views: (L, M, C, h, w) smaller views of the same images (multi-crop), or None.
     """

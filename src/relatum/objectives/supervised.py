@@ -47,7 +47,3 @@ class Supervised(Objective):
     def predict(self, z: Tensor) -> Tensor:
         """Class logits (N, classes) of representations (N, d): the run's score is computed from them."""
         return single(self.classifier(z))
-
-    def classify(self, x: Tensor) -> Tensor:
-        """The class numbers of normalised images (N, C, H, W), in whatever mode the module is in."""
-        return self.predict(self.backbone(x)).argmax(1)

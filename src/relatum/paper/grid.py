@@ -1,7 +1,7 @@
 """The grid behind the tables: a `Pretraining` makes weights, an `Evaluation` measures one result with them.
 
 Both are plain values with a stable, readable id, so two cells that need the same pretraining name the same run and it
-is made once. A condition (the keys a table's row and column give) becomes evaluations in `evaluations`; the schedules
+is trained once. A condition (the keys of a row and a column) becomes evaluations in `evaluations`; the schedules
 are the paper's, as `config.defaults` knows them (200 epochs, 300 on STL-10; mini-batches of 64 for relational
 reasoning and 128 for the others; K = 32, but 16 for SlimageNet and for tiny-ImageNet with ResNet-32, and 25 for STL-10
 with ResNet-34).
@@ -160,7 +160,7 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its result must say of how it was made; None is a key that must not be there.
+        """What its result must record about its conditions; None is a key that must be absent.
 
         The score of a supervised run's classifier is decided by its training alone.
         """

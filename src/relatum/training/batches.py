@@ -150,7 +150,7 @@ class BatchMaker:
         return pixels.window_fits(section.window // share, section.lanes // share)
 
     def close(self) -> None:
-        """Stop preparing steps ahead; any step can still be made."""
+        """Stop preparing steps ahead; any step can still be computed."""
         self._pixels.close()
 
     def names(self, indices: NDArray[np.int64]) -> list[str]:

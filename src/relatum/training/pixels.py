@@ -1,4 +1,4 @@
-"""The pixels of a step, where its views are made: all images, or those of the step as bytes.
+"""The pixels of a step, where its views are computed: all images, or those of the step as bytes.
 
 All images are at hand if they lie in memory or in a memory map, or if they fit the memory of a GPU. Where they do not
 fit, the bytes of the step's images are copied to the GPU. Images of a stream are decoded in threads, some steps ahead.
@@ -24,7 +24,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class StepPixels:
-    """What the views of a step are made of.
+    """What the views of a step are computed from.
 
     Attributes:
         rows: (R, H, W, 3) uint8, an array or a tensor on the device that makes the views.
@@ -46,7 +46,7 @@ class PixelSource:
         images: (N, H, W, 3) uint8: an array, a memory map or a stream.
         sources: gives the images of a step, (M,), and the image behind each view, (K, M); a pure function.
         steps: the number of steps of the run: nothing is decoded beyond.
-        device: where views are made, if it is a GPU.
+        device: where views are computed, if it is a GPU.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PixelSource:
         return np.unique(np.concatenate([indices, source_KM.reshape(-1)]))
 
     def _everything(self) -> Any:
-        """All images where views are made, or None: in the memory of a GPU if they take less than half of it."""
+        """All images where views are computed, or None: in the memory of a GPU if they take less than half of it."""
         if is_streamed(self._images):
             return None
         if self._device.type != "cuda":

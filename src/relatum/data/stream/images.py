@@ -96,9 +96,9 @@ class StreamedImages:
 
     def select(self, indices: NDArray[np.int64]) -> StreamedImages:
         """Some of the images, in that order."""
-        chosen = object.__new__(StreamedImages)
-        chosen._source, chosen.numbers = self._source, _at(self.numbers, np.asarray(indices, np.int64))
-        return chosen
+        selected = object.__new__(StreamedImages)
+        selected._source, selected.numbers = self._source, _at(self.numbers, np.asarray(indices, np.int64))
+        return selected
 
     def shard_counts(self) -> NDArray[np.int64]:
         """How many of the images each shard holds, shards without any left out."""

@@ -1,6 +1,6 @@
 """The written index of shards: for every image its shard, offset, size, class and name.
 
-It is made once, by `relatum data shard` (three files beside the shards) or when shards without one are first used (in
+It is written once, by `relatum data shard` (three files beside them) or when shards without one are first used (in
 the cache). The lists are read through memory maps, so a process does not hold them: 28 bytes per image and its name on
 disk. Images of a shard are numbered in the order in which they lie in it, one shard after the other.
 """
@@ -86,7 +86,7 @@ class Names(Sequence[str]):
 
 
 def open_index(store: Store) -> ShardIndex:
-    """The index of shards: the one beside them if it fits, else one in the cache, which is made if it is missing."""
+    """The index of shards: the one beside them if it fits, else one in the cache, which is written if it is missing."""
     beside = _beside(store)
     if beside is not None:
         return beside

@@ -39,18 +39,18 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
     if is_url(data) and not str(data).startswith("file://"):
         return RemoteShards(str(data), cache_bytes)
     path = Path(str(data).removeprefix("file://")).expanduser()
-    found = find(path)
-    if found is None:
+    shards = find(path)
+    if shards is None:
         return None
     listed = path / INDEX_FILE  # names shards that were there when it was written
     if path.is_dir() and listed.is_file():
         from relatum.data.stream.index import shard_names
 
         try:
-            found = sorted({*found, *(path / name for name in shard_names(listed.read_bytes()))})
+            shards = sorted({*shards, *(path / name for name in shard_names(listed.read_bytes()))})
         except Exception:  # a damaged index is reported where it is used
-            found = list(found)
-    return LocalShards(found)
+            shards = list(shards)
+    return LocalShards(shards)
 
 
 def too_large_to_decode(index: ShardIndex, side: int) -> bool:
@@ -96,7 +96,7 @@ def load(
     classes, labels = _classes(index, train, prefix)
     if split != "train":
         head, numbers = parts[split]
-        images = images.select(np.arange(0)) if not len(numbers) else _other(images, numbers)
+        images = images.select(np.arange(0)) if not len(numbers) else _with_numbers(images, numbers)
         classes, labels = _classes(index, numbers, head) if split != "unlabeled" else ((), None)
     return ImageSet(
         name=Path(store.place).name or store.place,
@@ -119,10 +119,10 @@ def split_names_of(store: Store | None) -> tuple[str, ...]:
     return tuple(_splits(index, range(len(index))))
 
 
-def _other(images: StreamedImages, numbers: Numbers) -> StreamedImages:
-    chosen = images.select(np.arange(0))
-    chosen.numbers = numbers
-    return chosen
+def _with_numbers(images: StreamedImages, numbers: Numbers) -> StreamedImages:
+    selected = images.select(np.arange(0))
+    selected.numbers = numbers
+    return selected
 
 
 def _splits(index: ShardIndex, whole: Numbers) -> dict[str, tuple[str, Numbers]]:
@@ -177,8 +177,8 @@ def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
 def _statistics(images: StreamedImages) -> tuple[RGB, RGB]:
     """Mean and standard deviation of evenly spaced images: all of them if there are few."""
     number = min(_STATISTICS, len(images))
-    chosen = np.unique(np.linspace(0, len(images) - 1, number).astype(np.int64))
-    pixels = images.sample(chosen).reshape(-1, 3)
+    sample = np.unique(np.linspace(0, len(images) - 1, number).astype(np.int64))
+    pixels = images.sample(sample).reshape(-1, 3)
     total = pixels.sum(0, dtype=np.uint64).astype(np.float64)
     squares = np.square(pixels, dtype=np.uint16).sum(0, dtype=np.uint64).astype(np.float64)
     return moments(len(pixels), total, squares)

@@ -44,8 +44,8 @@ class StreamOrder:
         windows, within = np.divmod(places, self._window)
         shuffled = np.empty_like(places)
         for lane, window in {(int(a), int(b)) for a, b in zip(lanes, windows, strict=True)}:
-            chosen = (lanes == lane) & (windows == window)
-            shuffled[chosen] = self._places(epoch, lane, window)[within[chosen]]
+            in_window = (lanes == lane) & (windows == window)
+            shuffled[in_window] = self._places(epoch, lane, window)[within[in_window]]
         small, longer = divmod(self._total, self._lanes)
         sequence = lanes * small + np.minimum(lanes, longer) + windows * self._window + shuffled
         order, ends = self._shards(epoch)
