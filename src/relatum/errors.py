@@ -35,6 +35,11 @@ def command_line() -> Iterator[None]:
         _ON_COMMAND_LINE.reset(token)
 
 
+def on_command_line() -> bool:
+    """Whether messages are read on the command line."""
+    return _ON_COMMAND_LINE.get()
+
+
 def phrase(text: str) -> str:
     """A message for the reader at hand: flags on the command line, arguments in Python."""
     return text if _ON_COMMAND_LINE.get() else _FLAG.sub(_argument, text)

@@ -32,6 +32,18 @@ def test_a_small_group_of_another_kind_is_not_a_list_of_outliers() -> None:
     assert np.argmax(outlier_scores(points, points)) == 0
 
 
+def test_an_image_among_sparse_ones_is_still_an_outlier() -> None:
+    draws = np.random.default_rng(3)
+    dense, sparse = draws.normal(size=(300, 6)), draws.normal(size=(60, 6)) * 4 + 12
+    points = np.concatenate([dense, sparse, [[12, 12, 12, 12, 12, 60]]]).astype(np.float32)
+    assert np.argmax(outlier_scores(points, points)) == 360
+
+
+def test_copies_of_an_outlier_do_not_hide_it() -> None:
+    points = np.concatenate([blobs(80), np.full((15, 6), 90, np.float32)])
+    assert set(np.argsort(-outlier_scores(points, points))[:15].tolist()) == set(range(80, 95))
+
+
 def test_identical_images_have_finite_scores() -> None:
     points = np.repeat(blobs(12), 20, axis=0)
     assert np.isfinite(outlier_scores(points, points)).all()

@@ -15,6 +15,7 @@ from PIL import Image
 import relatum
 from relatum import backbones
 from relatum.cli import main
+from relatum.collection import index as index_module
 from relatum.collection.index import build_index, index_file
 from relatum.errors import InputError
 from relatum.runs.weights import save_weights
@@ -80,6 +81,25 @@ def test_only_new_files_are_read(run: Path, photos: Path) -> None:
     for new, former in (("trip/00.png", "trip/00.png"), ("moved.png", "trip/01.png")):
         np.testing.assert_array_equal(after.features[files.index(new)], before.features[known.index(former)])
     assert files == sorted(files)
+
+
+def test_unreadable_files_are_read_again_only_when_they_change(
+    run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = build_index(run, photos, progress=False)
+    assert [item.path for item in first.skipped] == ["broken.jpg"]
+    read: list[str] = []
+    actual = index_module.digest
+    monkeypatch.setattr(index_module, "digest", lambda content: read.append("file") or actual(content))
+    assert [item.path for item in build_index(run, photos, progress=False).skipped] == ["broken.jpg"]
+    assert read == []
+    shutil.copy(photos / "trip/07.png", photos / "added.png")
+    assert [item.path for item in build_index(run, photos, progress=False).skipped] == ["broken.jpg"]
+    assert read == ["file"]
+    Image.new("RGB", (40, 40)).save(photos / "broken.jpg")
+    mended = build_index(run, photos, progress=False)
+    assert mended.skipped == ()
+    assert len(mended) == len(first) + 2
 
 
 def test_other_weights_make_another_index(run: Path, photos: Path, tmp_path: Path) -> None:

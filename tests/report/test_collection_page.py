@@ -35,6 +35,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         picture.save(path)
         if i == 4:
             picture.save(folder / "sea" / HOSTILE)
+    (folder / "torn.jpg").write_bytes(b"not an image")
     run = tmp_path_factory.mktemp("run")
     facts = {"backbone": "conv4", "num_features": 64, "side": 32, "mean": [0.5] * 3, "std": [0.25] * 3}
     save_weights(run / "backbone.safetensors", backbones.build("conv4", seed=1).state_dict(), facts)
@@ -57,6 +58,7 @@ def test_the_page_holds_everything_and_loads_nothing(page: Path) -> None:
     assert len(data["duplicates"]) == 1  # type: ignore[arg-type]
     assert sum(len(album) for album in data["albums"]) == 61  # type: ignore[attr-defined]
     assert "<script>alert" not in text
+    assert "<bdi>torn.jpg</bdi>" in text
     assert "photos &amp; more" in text
     assert not re.search(r'(src|href)="(?!data:|#)', text)
 
@@ -78,9 +80,9 @@ def test_search_lasso_colours_and_names_work_in_a_browser(browser: Browser, page
     data = page_data(page)
     browser.run("document.getElementById('stage').scrollIntoView({block: 'center'})")
     x, y = browser.run(
-        "const b = stage.getBoundingClientRect(), p = position(10); return [b.left + p[0], b.top + p[1]]"
+        "const b = stage.getBoundingClientRect(), p = placement()(10); return [b.left + p[0], b.top + p[1]]"
     )
-    hit = browser.run("const p = position(10); return at(p[0], p[1])")
+    hit = browser.run("const p = placement()(10); return at(p[0], p[1])")
     browser.mouse(x, y, click=True)
     assert browser.run("return document.getElementById('panel-title').textContent") == data["files"][hit]  # type: ignore[index]
     shown = browser.run("return [...document.querySelectorAll('#panel-images .tile')].map((t) => Number(t.dataset.i))")
@@ -110,7 +112,36 @@ def test_search_lasso_colours_and_names_work_in_a_browser(browser: Browser, page
     assert browser.run("return names().trim().split('\\n').length") == 61
     browser.run("document.getElementById('save').click()")
     assert "selection.txt" in browser.run("return document.getElementById('done').textContent")
+
+    browser.run("document.getElementById('copies').click()")
+    assert browser.run("return listed.map((i) => data.files[i])") == [
+        data["files"][group["members"][1]]  # type: ignore[index]
+        for group in data["duplicates"]  # type: ignore[attr-defined]
+    ]
+    browser.run("$('find').value = 'HILLS/4'; $('find').dispatchEvent(new Event('input'))")
+    assert browser.run("return names().trim().split('\\n')") == [f"hills/4{i}.png" for i in range(10)]
+    browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+    assert browser.run("return [state.selected, listed.length, $('find').value]") == [None, 0, ""]
     assert browser.console() == []
+
+
+@pytest.mark.slow
+@in_browser
+def test_zoom_keeps_the_image_under_the_mouse(browser: Browser, page: Path) -> None:
+    browser.size(1400, 900)
+    browser.open(page)
+    before = browser.run("return placement()(7)")
+    browser.run(
+        "const b = stage.getBoundingClientRect(), p = placement()(7); stage.dispatchEvent(new WheelEvent('wheel',"
+        "{deltaY: -100, clientX: b.left + p[0], clientY: b.top + p[1], cancelable: true}))"
+    )
+    assert browser.run("return state.zoom") > 1.1
+    # The event has whole pixels: at most half a pixel off, times the zoom less one.
+    assert browser.run("return placement()(7)") == pytest.approx(before, abs=0.5)
+    browser.run("const p = placement()(7); hover(at(p[0], p[1]))")
+    assert not browser.run("return card.hidden")
+    browser.run("document.getElementById('reset').click()")
+    assert browser.run("return [state.zoom, state.x, state.y, card.hidden]") == [1, 0, 0, True]
 
 
 @pytest.mark.slow

@@ -147,12 +147,12 @@ class Browser:
         ]
 
     def requests(self) -> list[str]:
-        """Addresses asked for since the last call, data URIs left out."""
+        """Addresses asked for since the last call; data URIs and the browser's own start page are left out."""
         events = [
             json.loads(entry["message"])["message"] for entry in self._call("POST", "/se/log", {"type": "performance"})
         ]
         urls = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
-        return [url for url in urls if not url.startswith("data:")]
+        return [url for url in urls if not url.startswith(("data:", "chrome"))]
 
     def screenshot(self, path: Path, full: bool = True) -> None:
         shot = self.cdp("Page.captureScreenshot", format="png", captureBeyondViewport=full)

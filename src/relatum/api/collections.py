@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from relatum.api.runs import StrPath, architecture_of, optional_path
+from relatum.api.runs import StrPath, architecture_of, note_unfinished, optional_path
 from relatum.collection.rows import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
 from relatum.errors import require_positive
 
@@ -194,5 +194,6 @@ def _index(
 ) -> Index:
     from relatum.collection.index import build_index
 
+    note_unfinished(run, "used", show=progress)
     architecture = architecture_of(run, backbone)
     return build_index(run, data, architecture=architecture, split=split, device=device, root=root, progress=progress)

@@ -44,6 +44,7 @@ def make_plan(
     if not exists or (overwrite and not restarted):
         return Plan(replace=exists)
     if _is_finished(folder, display):
+        _warn_of_ignored_settings(folder, draft, display)
         return Plan(finished=True)
     from relatum.training.resume import open_run
 
@@ -66,6 +67,17 @@ def _check_folder(folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
         )
     if not overwrite:
         raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
+
+
+def _warn_of_ignored_settings(folder: RunFolder, draft: config.Draft, display: Display) -> None:
+    """A finished run is left as it is: name the settings that were asked for and that it does not have."""
+    have = config.flatten(folder.read_recipe().tables())
+    asked = {key: draft.values[key] for key in sorted(draft.explicit) if not key.startswith(("data.name", "run."))}
+    ignored = [
+        f"{key} = {value} (it has {have[key]})" for key, value in asked.items() if value not in ("auto", have.get(key))
+    ]
+    if ignored:
+        display.warn(f"{', '.join(ignored)}: not applied. A new run can start from these weights: --init {folder.path}")
 
 
 def _is_finished(folder: RunFolder, display: Display) -> bool:

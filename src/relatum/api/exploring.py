@@ -45,9 +45,12 @@ def explore(
     run = RunFolder(Path(out) if out is not None else Path("runs") / source.resolve().name)
     display = Display(quiet=quiet)
     if run.finished():
-        display.print(f"{run.path} is trained already; new photos are added to its index.")
+        display.print(f"{run.path} is trained already and is used as it is; --out NEW_RUN trains another one.")
+        trained_on = run.read_recipe().data.name
+        if Path(trained_on) != source.resolve():
+            display.warn(f"it was trained on {trained_on}, not on {source}.")
     elif run.exists():
-        pretrain(out=run.path, resume=True, quiet=quiet)
+        pretrain(source, out=run.path, resume=True, quiet=quiet)
     else:
         pretrain(source, out=run.path, minutes=minutes, seed=seed, device=device, quiet=quiet)
     mark_output(run.path)  # the page and the index are not photos, whatever becomes of the recipe
@@ -59,4 +62,9 @@ def explore(
     display.print(f"index     {len(index):,} images; computing maps, albums, near-duplicates and outliers")
     shown = overview(index, seed=seed)
     thumbnails = load_thumbnails(source, shown.files)
-    return write_collection_page(run.explore_page, source.resolve().name, shown, thumbnails)
+    page = write_collection_page(run.explore_page, source.resolve().name, shown, thumbnails)
+    display.print(
+        f"result    {len(shown.clusters)} album(s), {len(shown.duplicates)} group(s) of near-duplicates, "
+        f"{len(shown.skipped):,} unreadable file(s); open this page in a browser:"
+    )
+    return page

@@ -40,10 +40,11 @@ def duplicates(
     groups = api.duplicates(
         run, data, out=out, threshold=threshold, backbone=backbone, split=split, device=device, root=root
     )
-    if _finish(groups, out, json):
-        return
     copies = sum(len(group.files) - 1 for group in groups)
-    print(f"{len(groups):,} group(s) of near-duplicates; {copies:,} file(s) are copies of another one")
+    summary = f"{len(groups):,} group(s) of near-duplicates; {copies:,} file(s) are copies of another one"
+    if _finish(groups, out, json, summary):
+        return
+    print(summary)
     for number, group in enumerate(groups, 1):
         print(f"\n{number}. {'same bytes' if group.exact else f'difference {group.difference:.2f}'}")
         for file in group.files:
@@ -65,7 +66,7 @@ def outliers(
     from relatum import api
 
     rows = api.outliers(run, data, out=out, top=top, backbone=backbone, split=split, device=device, root=root)
-    if _finish(rows, out, json):
+    if _finish(rows, out, json, f"{len(rows):,} image(s), the most unusual first"):
         return
     for row in rows:
         print(f"{row.rank:4d}  {row.score:7.2f}  {row.file}")
@@ -99,7 +100,7 @@ def cluster(
         device=device,
         root=root,
     )
-    if _finish(albums, out, json):
+    if _finish(albums, out, json, f"{len(albums):,} cluster(s)"):
         return
     for position, album in enumerate(albums, 1):
         print(f"{position:4d}  {len(album.files):6,} image(s)  {album.title}")
@@ -122,7 +123,7 @@ def select(
     from relatum import api
 
     rows = api.select(run, data, number=number, out=out, backbone=backbone, split=split, device=device, root=root)
-    if not _finish(rows, out, json):
+    if not _finish(rows, out, json, f"{len(rows):,} image(s)"):
         for row in rows:
             print(row.file)
 
@@ -140,10 +141,10 @@ def explore(
     print(api.explore(folder, minutes=minutes, out=out, seed=seed, device=device))
 
 
-def _finish(rows: Sequence[Row], out: Path | None, json: bool) -> bool:
-    """Print the JSON document or where the file is; False if the result is still to be printed."""
+def _finish(rows: Sequence[Row], out: Path | None, json: bool, summary: str) -> bool:
+    """Print the JSON document, or a summary and where the file is; False if the result is still to be printed."""
     if out is not None:
-        print(f"written: {out}", file=sys.stderr)
+        print(f"{summary}: {out}", file=sys.stderr)
     if json:
         print_json([asdict(row) for row in rows])
     return json or out is not None

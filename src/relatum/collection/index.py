@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,12 @@ from relatum.system.cpus import available_cpus
 from relatum.system.devices import find_device
 from relatum.system.files import file_safe, write_atomically
 
-_VERSION = 2  # increase when the same file gives different arrays
-# Files are described at this side, whatever that of the backbone: at 32 pixels a page of text is grey.
-_DESCRIBED = 64
+_VERSION = 3  # increase when the same file gives different arrays
+# Files are described at this side, whatever that of the backbone: at 64 pixels a page of text is grey. It is also the
+# largest side that training chooses by itself, so that large photographs are decoded once for both.
+_DESCRIBED = folder.LARGEST_SIDE
 Source = str | os.PathLike[str]
+Stamp = tuple[int, int]  # bytes and modification time
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class Index:
         files: paths relative to the folder, or image numbers of a dataset.
         key: a hash of the weights and the normalisation that the representations depend on.
         skipped: files that could not be read.
+        failed: bytes and modification time of those that look like images; they are read again only if they change.
     """
 
     features: NDArray[np.float32]
@@ -71,6 +75,7 @@ class Index:
     files: NDArray[np.str_]
     key: str = ""
     skipped: tuple[Skipped, ...] = ()
+    failed: Mapping[str, Stamp] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.files)
@@ -80,7 +85,7 @@ class Index:
         return replace(self, **{name: getattr(self, name)[list(numbers)] for name in _ARRAYS})
 
 
-_ARRAYS = tuple(field.name for field in fields(Index) if field.name not in ("key", "skipped"))
+_ARRAYS = tuple(item.name for item in fields(Index) if item.name not in ("key", "skipped", "failed"))
 
 
 def build_index(
@@ -143,7 +148,8 @@ def read_index(path: Path) -> Index | None:
                 return None
             arrays: dict[str, Any] = {name: file[name] for name in _ARRAYS}
             skipped = tuple(Skipped(str(p), str(r)) for p, r in file["skipped"].reshape(-1, 2))
-            return Index(**arrays, key=str(file["key"]), skipped=skipped)
+            failed = {str(p): (int(b), int(t)) for p, b, t in file["failed"].reshape(-1, 3)}
+            return Index(**arrays, key=str(file["key"]), skipped=skipped, failed=failed)
     except Exception:  # a missing or damaged file is written anew; a damaged zip raises many kinds of errors
         return None
 
@@ -152,10 +158,11 @@ def write_index(path: Path, index: Index) -> None:
     """Write an index, atomically."""
     arrays: dict[str, Any] = {name: getattr(index, name) for name in _ARRAYS}
     skipped = np.array([(item.path, item.reason) for item in index.skipped], np.str_).reshape(-1, 2)
+    failed = np.array([(path, *map(str, stamp)) for path, stamp in index.failed.items()], np.str_).reshape(-1, 3)
 
     def save(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez(file, **arrays, skipped=skipped, key=np.str_(index.key), version=np.int64(_VERSION))
+            np.savez(file, **arrays, skipped=skipped, failed=failed, key=np.str_(index.key), version=np.int64(_VERSION))
 
     write_atomically(path, save)
 
@@ -194,12 +201,14 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
         known = None
     stamps = {file: stamp[:2] for file, stamp in zip(listing.files, listing.stamps, strict=True)}
     same: dict[str, int] = {}
+    failed: dict[str, Stamp] = {}
     if known is not None:
         same = {str(f): i for i, f in enumerate(known.files) if stamps.get(str(f)) == tuple(known.stamps[i].tolist())}
-        if len(same) == len(known) == len(stamps):
+        failed = {file: stamp for file, stamp in known.failed.items() if stamps.get(file) == stamp}
+        if len(same) == len(known) and len(same) + len(failed) == len(stamps):
             return known
     rows: list[Index] = [] if known is None else [known.rows(list(same.values()))]
-    new = [file for file in listing.files if file not in same]
+    new = [file for file in listing.files if file not in same and file not in failed]
     digests = _in_threads(lambda file: digest(listing.read(file)), new)
     if known is not None:  # moved and renamed files
         by_digest = {str(d): i for i, d in enumerate(known.digests)}
@@ -215,8 +224,10 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
         larger, same_files, _ = _decoded(listing, new, _DESCRIBED)
         described = larger if same_files == files else images  # a file was changed in the meantime
         rows.append(_rows(module, part_set, described, listing, files, stamps, digests, progress))
-    merged = _merged(rows, key)
-    return replace(merged, skipped=tuple(sorted((*listing.skipped, *skipped), key=lambda s: s.path)))
+    before = () if known is None else (item for item in known.skipped if item.path in failed)
+    failed |= {item.path: stamps[item.path] for item in skipped}
+    skipped = sorted((*listing.skipped, *before, *skipped), key=lambda item: item.path)
+    return replace(_merged(rows, key), skipped=tuple(skipped), failed=failed)
 
 
 def _rows(
@@ -257,7 +268,9 @@ def _decoded(listing: Listing, files: list[str], side: int) -> tuple[NDArray[np.
         except Exception as error:  # Pillow may raise any exception for a damaged file
             return reason(error)
 
-    results = _in_threads(attempt, files)
+    with warnings.catch_warnings():  # Pillow warns of large images and of odd metadata
+        warnings.simplefilter("ignore")
+        results = _in_threads(attempt, files)
     good = [file for file in files if not isinstance(results[file], str)]
     images = np.stack([results[file] for file in good]) if good else np.empty((0, side, side, 3), np.uint8)
     return images, good, [Skipped(f, str(results[f])) for f in files if isinstance(results[f], str)]

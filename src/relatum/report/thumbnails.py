@@ -18,7 +18,7 @@ from PIL import Image, features
 Images = NDArray[np.uint8]
 COLUMNS = 32
 # (tile side, JPEG quality) from fine to coarse; multiples of 16 keep JPEG's colour blocks within a tile.
-STEPS = ((64, 85), (48, 85), (32, 88), (32, 80), (32, 65), (32, 45), (16, 75), (16, 50))
+STEPS = ((96, 82), (64, 85), (48, 85), (32, 88), (32, 80), (32, 65), (32, 45), (16, 75), (16, 50))
 ATLAS_BYTES = 7_500_000  # 10 MB as base64: leaves a third of the page's 15 MB for everything else
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from relatum.config import Values
+from relatum.errors import on_command_line
 from relatum.objectives import Objective
 from relatum.runs import names, provenance
 from relatum.runs.folder import RunFolder
@@ -46,8 +47,11 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
 
 
 def _as_flags(defaults: Values) -> str:
-    flags = {"preset": "--preset", "backbone.name": "--backbone", "views.number": "--views", "train.epochs": "--epochs"}
-    return ", ".join(f"{flags[key]} {value}" for key, value in defaults.items())
+    """As the reader would type them: a text in Python is quoted."""
+    names = {"preset": "preset", "backbone.name": "backbone", "views.number": "views", "train.epochs": "epochs"}
+    if on_command_line():
+        return ", ".join(f"--{names[key]} {value}" for key, value in defaults.items())
+    return ", ".join(f"{names[key]}={value!r}" for key, value in defaults.items())
 
 
 def _expectation(resolved: Resolved) -> str:
