@@ -126,3 +126,10 @@ def test_every_key_is_reachable_and_documented() -> None:
             for field in fields(kind):
                 assert field.metadata["help"], f"{method}: {field.name}"
         assert set(config.all_keys(method)) >= {"train.lr", "seed", "checkpoint.every_steps"}
+
+
+def test_a_recipe_that_comes_with_relatum_is_found_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert config.draft(recipe_file="hour").values["preset"] == "fast"
+    (tmp_path / "hour").write_text("preset = 'official'\n")
+    assert config.draft(recipe_file="hour").values["preset"] == "official"  # a file of that name comes first

@@ -42,7 +42,10 @@ def pretrain(
             " cores, used for folders) (default: paper)"
         ),
     ] = None,
-    recipe: Annotated[Path | None, Option(help="TOML file with recipe keys to start from")] = None,
+    recipe: Annotated[
+        Path | None,
+        Option(help="TOML file with recipe keys to start from, or the name of one that comes with relatum (hour)"),
+    ] = None,
     set: Annotated[
         list[str] | None,
         Option("--set", metavar="KEY=VALUE", help="set any recipe key, for example train.lr=0.01; can be repeated"),

@@ -7,6 +7,7 @@ returns the complete recipe, which the run folder stores.
 
 from __future__ import annotations
 
+import sysconfig
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -89,7 +90,8 @@ def draft(
     """Collect what the user asked for: a recipe file, `key=value` texts, then flags (None is not given)."""
     values: Values = {}
     if recipe_file is not None:
-        values.update(flatten(read_toml(Path(recipe_file))))
+        recipe_file = find_recipe(recipe_file)
+        values.update(flatten(read_toml(recipe_file)))
         detected = {"version", "data.images", "data.fingerprint"}  # facts of that run; this run determines them again
         if (flags or {}).get("data.name") not in (None, values.get("data.name")):
             detected |= {"views.cutout_area"}
@@ -107,6 +109,19 @@ def draft(
     result = Draft({**values, **explicit}, frozenset(explicit))
     _ = result.request  # an unknown key or a bad value is an error now, not after an hour of decoding
     return result
+
+
+def find_recipe(name: str | Path) -> Path:
+    """A recipe file, or one that comes with relatum by its name (`hour`): from the clone, or as the wheel installs it."""
+    path = Path(name)
+    if path.exists() or len(path.parts) > 1:
+        return path
+    folders = (
+        Path(__file__).parents[3] / "recipes",
+        Path(sysconfig.get_path("data")) / "share" / "relatum" / "recipes",
+    )
+    shipped = {file.stem: file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*.toml"))}
+    return shipped.get(path.stem, path)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
