@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import math
+
 import pytest
 import torch
 from small import EDGES, agree, projections, same, small_batch, small_objective, unsettle
@@ -73,6 +76,45 @@ def test_frozen_prototypes_get_no_gradient_until_their_epoch() -> None:
     second.epoch = 1
     objective(second)[0].backward()
     assert float(objective.prototypes.weight.grad.abs().max()) > 0
+
+
+def test_five_steps_equal_the_algorithm_of_the_paper() -> None:
+    """Algorithm 1 with two views and a small one: student, teacher, centre and schedule, with SGD by hand."""
+    objective = small_objective("dino", prototypes=7, projection=5, momentum=0.9)
+    student = torch.nn.ModuleList(
+        [copy.deepcopy(m) for m in (objective.backbone, objective.head, objective.prototypes)]
+    )
+    teacher, center = copy.deepcopy(student), torch.zeros(7, dtype=torch.float64)
+    optimizer = torch.optim.SGD([p for p in objective.parameters() if p.requires_grad], lr=0.3)
+    for step in range(5):
+        batch = small_batch(2, 4, seed=step)
+        batch = batch.replace(small_views=small_batch(1, 4, seed=9 + step).views[..., ::2, ::2])
+        optimizer.zero_grad()
+        loss, _ = objective(batch)
+        loss.backward()
+        optimizer.step()
+        objective.after_step(step, 5)
+
+        large, small = batch.views.flatten(0, 1), batch.small_views[0]
+        backbone, head, prototypes = student
+        s = cosines(head(torch.cat([backbone(large), backbone(small)])), prototypes.weight)
+        t = cosines(teacher[1](teacher[0](large)), teacher[2].weight).detach()
+        p_teacher, log_p = ((t - center) / 0.04).softmax(1), (s / 0.1).log_softmax(1)
+        pairs = [(0, 1), (1, 0), (0, 2), (1, 2)]  # views of the teacher and the student; view 2 is the small one
+        rows = [(p_teacher[4 * a : 4 * a + 4], log_p[4 * b : 4 * b + 4]) for a, b in pairs]
+        wanted = sum(-(p * q).sum(1).mean() for p, q in rows) / 4
+        assert abs(loss.item() - wanted.item()) < 1e-9
+        center = 0.9 * center + 0.1 * t.mean(0)
+        student.zero_grad()
+        wanted.backward()
+        momentum = 1 - 0.1 * (1 + math.cos(math.pi * step / 5)) / 2
+        with torch.no_grad():
+            for slow, fast in zip(teacher.parameters(), student.parameters(), strict=True):
+                fast -= 0.3 * fast.grad
+                slow.copy_(momentum * slow + (1 - momentum) * fast)
+    torch.testing.assert_close(objective.center, center, rtol=0, atol=1e-9)
+    for mine, slow in zip(objective.target_backbone.parameters(), teacher[0].parameters(), strict=True):
+        torch.testing.assert_close(mine, slow, rtol=0, atol=1e-9)
 
 
 def test_only_methods_that_use_small_views_accept_them() -> None:

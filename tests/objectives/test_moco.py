@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from small import EDGES, agree, projections, same, small_batch, small_objective, unsettle
@@ -69,3 +71,38 @@ def test_the_key_encoder_is_a_moving_average() -> None:
     objective.after_step(5, 10)
     for (slow, _), want in zip(pairs, wanted, strict=True):
         torch.testing.assert_close(slow.detach(), want, rtol=0, atol=1e-12)
+
+
+def test_five_steps_equal_the_algorithm_of_the_paper() -> None:
+    """Algorithm 1 for both orders of two views, with a list as the queue and SGD by hand."""
+    objective = small_objective("moco", queue=9, projection=5, momentum=0.8)
+    encoder = torch.nn.Sequential(copy.deepcopy(objective.backbone), copy.deepcopy(objective.head))
+    key_encoder = copy.deepcopy(encoder)
+    queue = list(objective.queue.flip(0))  # the newest first: place 0 is written over first
+    optimizer = torch.optim.SGD([p for p in objective.parameters() if p.requires_grad], lr=0.3)
+    for step in range(5):
+        x = small_batch(2, 4, seed=step).views
+        optimizer.zero_grad()
+        loss, _ = objective(x)
+        loss.backward()
+        optimizer.step()
+        objective.after_step(step, 5)
+
+        q = torch.nn.functional.normalize(encoder(x.flatten(0, 1)), dim=1)
+        k = torch.nn.functional.normalize(key_encoder(x.flatten(0, 1)), dim=1).detach()
+        logits = [
+            torch.stack([torch.dot(q[a], k[b]), *(torch.dot(q[a], n) for n in queue)]) / 0.1
+            for a, b in [*zip(range(4), range(4, 8), strict=True), *zip(range(4, 8), range(4), strict=True)]
+        ]
+        wanted = torch.nn.functional.cross_entropy(torch.stack(logits), torch.zeros(8, dtype=torch.long))
+        assert abs(loss.item() - wanted.item()) < 1e-9
+        encoder.zero_grad()
+        wanted.backward()
+        with torch.no_grad():
+            for p in encoder.parameters():
+                p -= 0.3 * p.grad
+            for slow, fast in zip(key_encoder.parameters(), encoder.parameters(), strict=True):
+                slow.copy_(0.8 * slow + 0.2 * fast)
+        queue = [*k.flip(0), *queue][:9]
+    for mine, wanted in zip(objective.target_backbone.parameters(), key_encoder[0].parameters(), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-9)
