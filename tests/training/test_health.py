@@ -70,6 +70,14 @@ def test_warnings_come_once_and_at_the_end() -> None:
     assert len(warnings) == 3
 
 
+@pytest.mark.parametrize(("dimension", "images", "said"), [(1.64, 128, True), (1.64, 8, False), (3.2, 128, False)])
+def test_few_dimensions_are_warned_about_if_there_are_enough_images(dimension: float, images: int, said: bool) -> None:
+    warnings: list[str] = []
+    row = {"step": 1, "loss": 0.1, "feature_std": 0.03, "effective_dimension": dimension}
+    Health(64, warnings.append).check(row, images=images)
+    assert [("few dimensions: their effective dimension is 1.6 of 64" in text) for text in warnings] == [True] * said
+
+
 def test_a_loss_that_stays_at_chance_is_warned_about_once() -> None:
     warnings: list[str] = []
     health = Health(64, warnings.append, chance_loss=math.log(128))
@@ -105,7 +113,7 @@ def test_a_run_that_collapses_warns(
         for i in range(16):
             Image.new("RGB", (32, 32)).save(data / f"{i}.png")
     run = relatum.pretrain(data, out=tmp_path / "run", **flags)
-    assert {"rate": "the loss has grown", "images": "have collapsed"}[case] in capsys.readouterr().err
+    assert {"rate": "the loss has grown", "images": "have collapsed: all images"}[case] in capsys.readouterr().err
     last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["feature_std"] < 0.01
     assert last["effective_dimension"] < 2

@@ -233,7 +233,7 @@ class Trainer:
                 row |= self._look(step // self.maker.steps_per_epoch, batch)
             if metrics is not None:
                 metrics.write(row)
-            self.health.check(row, last=step == self.total)
+            self.health.check(row, images=batch.views.shape[1], last=step == self.total)
             self.display.update(step, row)
         due = recipe.checkpoint.every_steps and step % recipe.checkpoint.every_steps == 0
         late = time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
