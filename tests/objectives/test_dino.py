@@ -39,7 +39,7 @@ def cosines(z: torch.Tensor, prototypes: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("small", [0, 2])
 @pytest.mark.parametrize(("views", "images"), [(2, 5), (4, 2)])
 def test_the_loss_and_its_gradient_equal_a_loop(views: int, images: int, small: int) -> None:
-    objective = small_objective("dino", prototypes=5, projection=6)
+    objective = small_objective("dino", prototypes=5, projection=6, target_temperature=0.04)
     for module in (objective.target_backbone, objective.target_head, objective.target_prototypes):
         unsettle(module)
     objective.center.normal_(generator=torch.Generator().manual_seed(2)).mul_(0.1)
@@ -80,7 +80,7 @@ def test_frozen_prototypes_get_no_gradient_until_their_epoch() -> None:
 
 def test_five_steps_equal_the_algorithm_of_the_paper() -> None:
     """Algorithm 1 with two views and a small one: student, teacher, centre and schedule, with SGD by hand."""
-    objective = small_objective("dino", prototypes=7, projection=5, momentum=0.9)
+    objective = small_objective("dino", prototypes=7, projection=5, momentum=0.9, target_temperature=0.04)
     student = torch.nn.ModuleList(
         [copy.deepcopy(m) for m in (objective.backbone, objective.head, objective.prototypes)]
     )

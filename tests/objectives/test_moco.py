@@ -34,7 +34,7 @@ def test_the_loss_and_its_gradient_equal_a_loop(kind: str, views: int) -> None:
 
 
 def test_the_method_compares_with_the_queue_and_then_adds_its_keys() -> None:
-    objective = small_objective("moco", queue=10, projection=7)
+    objective = small_objective("moco", queue=10, projection=7, temperature=0.1)
     unsettle(objective.target_backbone)
     batch = small_batch(2, 3)
     x, before = batch.views.flatten(0, 1), objective.queue.clone()
@@ -75,7 +75,7 @@ def test_the_key_encoder_is_a_moving_average() -> None:
 
 def test_five_steps_equal_the_algorithm_of_the_paper() -> None:
     """Algorithm 1 for both orders of two views, with a list as the queue and SGD by hand."""
-    objective = small_objective("moco", queue=9, projection=5, momentum=0.8)
+    objective = small_objective("moco", queue=9, projection=5, momentum=0.8, temperature=0.1)
     encoder = torch.nn.Sequential(copy.deepcopy(objective.backbone), copy.deepcopy(objective.head))
     key_encoder = copy.deepcopy(encoder)
     queue = list(objective.queue.flip(0))  # the newest first: place 0 is written over first

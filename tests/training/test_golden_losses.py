@@ -33,8 +33,8 @@ CONDITIONS: dict[str, dict[str, object]] = {
     "simsiam": {"method": "simsiam", "set": {"objective.predictor": 16}},
     "barlow": {"method": "barlow"},
     "vicreg": {"method": "vicreg", "views": 4},
-    "moco": {"method": "moco", "set": {"objective.queue": 64}},
-    "dino": {"method": "dino", "set": {"views.small_number": 2}},
+    "moco": {"method": "moco", "set": {"objective.queue": 64, "objective.temperature": 0.1}},
+    "dino": {"method": "dino", "set": {"views.small_number": 2, "objective.target_temperature": 0.04}},
     "swav": {"method": "swav", "set": {"objective.epsilon": 0.05}},
     "emp": {"method": "emp", "views": 6},
 }

@@ -64,7 +64,7 @@ class VICRegOptions:
 class MoCoOptions:
     """Options of MoCo."""
 
-    temperature: float = setting(0.1, "temperature of the softmax", gt=0)
+    temperature: float = setting(0.2, "temperature of the softmax", gt=0)
     momentum: float = setting(0.99, "momentum of the key encoder, constant", ge=0, le=1)
     queue: int = setting(4096, "keys in the queue of negatives", ge=1)
     hidden: int = setting(256, _HIDDEN, ge=1)
@@ -77,7 +77,7 @@ class DINOOptions:
 
     prototypes: int = setting(256, "outputs of the head, the dimensions of the distributions", ge=2)
     temperature: float = setting(0.1, "temperature of the student's softmax", gt=0)
-    target_temperature: float = setting(0.04, "temperature of the teacher's softmax (sharpening)", gt=0)
+    target_temperature: float = setting(0.02, "temperature of the teacher's softmax (sharpening)", gt=0)
     center_momentum: float = setting(0.9, "momentum of the centre that is subtracted from the teacher", ge=0, le=1)
     momentum: float = setting(0.99, _MOMENTUM, ge=0, le=1)
     freeze_epochs: int = setting(0, _FREEZE, ge=0)
@@ -171,7 +171,13 @@ MODERN_METHODS: dict[str, Method] = {
         summary="MoCo: contrastive learning against a queue of keys from a momentum encoder",
         options=MoCoOptions,
         defaults=_TWO_VIEWS,
-        official={**_SMALL_IMAGES, "train.epochs": 200, "objective.hidden": 512, "objective.projection": 128},
+        official={
+            **_SMALL_IMAGES,
+            "train.epochs": 200,
+            "objective.temperature": 0.1,
+            "objective.hidden": 512,
+            "objective.projection": 128,
+        },
     ),
     "dino": Method(
         target="relatum.objectives.dino:DINO",
@@ -183,6 +189,7 @@ MODERN_METHODS: dict[str, Method] = {
             **_SMALL_IMAGES,
             "views.small_number": 8,
             "objective.prototypes": 4096,  # 65,536 on ImageNet
+            "objective.target_temperature": 0.04,
             "objective.momentum": 0.9995,  # 0.996 with mini-batches of 1,024
             "objective.freeze_epochs": 1,
             "objective.hidden": 2048,

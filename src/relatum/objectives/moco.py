@@ -1,7 +1,7 @@
 """MoCo (He et al. 2020; Chen et al. 2020): contrastive learning against a queue of keys from a momentum encoder.
 
-The authors shuffle images between devices so that batch-norm cannot leak which key belongs to a query. That is not
-needed here: batch statistics are those of the whole mini-batch on any number of devices.
+The authors compute keys on shuffled parts of the mini-batch, so that a query and its key have different batch
+statistics. That is left out: statistics are those of the whole mini-batch, on any number of devices (docs/methods.md).
 
 Shape letters: K views, M images, P size of the projection, Q keys in the queue. Row k·M + m is view k of image m.
 """
