@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from relatum.config.modern_methods import MODERN_METHODS
 from relatum.paper import claims, render
 from relatum.paper.cells import Request
 from relatum.paper.grid import Scale
@@ -27,6 +28,7 @@ SECTIONS: tuple[tuple[str, Request], ...] = (
     ("domain-transfer", Request(**_CONV4, methods=_RUN, scale=Scale(views=4))),
     ("linear-evaluation", Request(**_CONV4, methods=_RUN, seeds=(1,), scale=Scale(views=4, epochs=2))),
     ("backbones-linear", Request(datasets=("cifar10",), methods=("random",))),
+    ("modern", Request(methods=("relational", "simclr", *MODERN_METHODS))),
 )
 
 
@@ -75,7 +77,10 @@ def runs(entries: Iterable[ledger.Entry]) -> str:
         recipe: Mapping[str, Any] = document["recipe"]
         if entry.backbone is None and document["method"] != "random":
             continue
-        views = f", K = {recipe['views']['number']}" if document["method"] in ("relational", "simclr") else ""
+        compares = document["method"] in ("relational", "simclr", *MODERN_METHODS)
+        views = f", K = {recipe['views']['number']}" if compares else ""
+        small = recipe["views"].get("small_number", 0)
+        views += f" and {small} small" if small else ""
         epochs = recipe["train"]["epochs"] if document["method"] != "random" else "-"
         minutes = f"{document['seconds'] / 60:.1f}" if document["method"] != "random" else "-"
         weights = (
