@@ -60,8 +60,6 @@ def import_weights(
         aggregation: aggregation of the relation head: `cat`, `mean`, `sum` or `max`; by default `cat` where its width
             is that of two representations, else `mean`.
     """
-    from relatum.runs import exchange
+    from relatum.runs.import_weights import import_weights
 
-    return Run(
-        exchange.import_weights(Path(file), backbone, Path(out), data=data, method=method, aggregation=aggregation)
-    )
+    return Run(import_weights(Path(file), backbone, Path(out), data=data, method=method, aggregation=aggregation))

@@ -13,8 +13,8 @@ from relatum import backbones
 from relatum.errors import InputError
 from relatum.objectives.base import mlp_head
 from relatum.relation.reference import RelationHead
-from relatum.runs.exchange import import_weights
 from relatum.runs.folder import RunFolder, read_recipe
+from relatum.runs.import_weights import import_weights
 
 
 def save(path: Path, **heads: Any) -> Path:
