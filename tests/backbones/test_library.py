@@ -63,7 +63,7 @@ def test_the_classifier_is_removed_and_the_stem_can_be_small(name: str) -> None:
 @pytest.mark.usefixtures("libraries")
 def test_logits_are_refused_in_one_line() -> None:
     with pytest.raises(
-        InputError, match=r"its logits are no representation. backbone='torchvision:resnet18' removes it"
+        InputError, match=r"its logits are not a representation. backbone='torchvision:resnet18' removes it"
     ):
         backbones.build("torchvision.models:resnet18")
     assert library.gives_logits(Net())

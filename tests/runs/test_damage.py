@@ -200,7 +200,7 @@ def test_an_edited_recipe_is_refused(interrupted: Path, tmp_path: Path, old: str
     with pytest.raises(RelatumError, match=rf"{key} is .* in recipe\.toml and .* in last\.ckpt"):
         relatum.pretrain(out=tmp_path / "run", resume=True, quiet=True)
     shutil.rmtree(tmp_path / "run" / "checkpoints")  # and without a checkpoint to compare with
-    with pytest.raises(RelatumError, match=r"recipe\.toml is not as the run wrote it"):
+    with pytest.raises(RelatumError, match=r"recipe\.toml was changed after the run wrote it"):
         relatum.pretrain(out=tmp_path / "run", resume=True, quiet=True)
 
 
@@ -219,7 +219,7 @@ def test_a_recipe_that_is_cut_off_at_a_line_is_taken_from_the_checkpoint(
     shutil.copytree(interrupted, tmp_path / "new")
     shutil.rmtree(tmp_path / "new" / "checkpoints")
     (tmp_path / "new" / "recipe.toml").write_text(text[: text.index("[run]")])
-    with pytest.raises(RelatumError, match=r"recipe\.toml is not as the run wrote it"):
+    with pytest.raises(RelatumError, match=r"recipe\.toml was changed after the run wrote it"):
         train(pictures, tmp_path / "new", resume=True)
 
 
@@ -230,7 +230,7 @@ def test_a_lost_recipe_is_taken_from_the_checkpoint(
     recipe = tmp_path / "run" / "recipe.toml"
     recipe.unlink()
     for flags in ({"seed": 7}, {}):  # a new run is not an old one
-        with pytest.raises(RelatumError, match="already holds a run"):
+        with pytest.raises(RelatumError, match="already contains a run"):
             train(pictures, tmp_path / "run", **flags)
     with pytest.raises(RelatumError, match="cannot change seed from 1 to 7"):
         train(pictures, tmp_path / "run", resume=True, seed=7)

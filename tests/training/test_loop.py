@@ -157,7 +157,7 @@ def test_resume_without_a_checkpoint_starts(pictures: Path, tmp_path: Path, whol
 
 
 def test_a_run_is_neither_overwritten_nor_changed_by_accident(whole: api.Run, pictures: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="already holds a run"):
+    with pytest.raises(InputError, match="already contains a run"):
         relatum.pretrain(pictures, out=whole, **FLAGS)
     first = relatum.pretrain(pictures, out=tmp_path / "run", **{**FLAGS, "epochs": 1})
     (first.path / "backbone.safetensors").unlink()  # as if it had been interrupted

@@ -66,7 +66,7 @@ def _check_folder(folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
             "Nothing was overwritten: choose another --out, or remove it."
         )
     if not overwrite:
-        raise InputError(f"{folder.path} already holds a run: --resume continues it, --overwrite replaces it.")
+        raise InputError(f"{folder.path} already contains a run: --resume continues it, --overwrite replaces it.")
 
 
 def _warn_of_ignored_settings(folder: RunFolder, draft: config.Draft, display: Display) -> None:

@@ -51,7 +51,7 @@ def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0)
         module, _, name = backbone.partition(":")
         better = f"--backbone {module.split('.')[0]}:{name} removes it"
         raise InputError(
-            f"backbone '{backbone}' ends in a classifier of 1,000 classes: its logits are no representation."
+            f"backbone '{backbone}' ends in a classifier of 1,000 classes: its logits are not a representation."
             f" {better if module.split('.')[0] in registry.LIBRARIES else 'Remove its last layer'}."
         )
     if not isinstance(network, nn.Module):

@@ -135,7 +135,7 @@ class MetricsTable(list[dict[str, Any]]):
         try:
             import pandas
         except ImportError:
-            raise InputError("to_pandas needs pandas: pip install pandas. `to_numpy` does without.") from None
+            raise InputError("to_pandas needs pandas: pip install pandas, or use `to_numpy`.") from None
         return pandas.DataFrame(list(self), columns=self.columns)
 
 

@@ -205,7 +205,7 @@ def _meet(place: Place, seconds: float, store: Any = None) -> Any:
     except (RuntimeError, ValueError, OSError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
         raise RelatumError(
-            f"{_who(place)} could not meet the others at {place.address}:{place.port}: {reason}"
+            f"{_who(place)} could not connect to the other processes at {place.address}:{place.port}: {reason}"
         ) from None
     raise _missing(place, seconds)
 

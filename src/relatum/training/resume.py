@@ -44,7 +44,7 @@ def open_run(folder: RunFolder, display: Display) -> tuple[Recipe, Start | None]
     if newest is None:
         if folder.recipe_changed():
             raise InputError(
-                f"{folder.recipe} is not as the run wrote it, and there is no checkpoint yet: "
+                f"{folder.recipe} was changed after the run wrote it, and there is no checkpoint yet: "
                 "start again with --overwrite, or choose another --out."
             )
         return folder.read_recipe(), None
