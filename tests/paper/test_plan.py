@@ -175,7 +175,7 @@ def test_bad_filters_are_refused() -> None:
         Request(datasets=("cifar1O",))
     with pytest.raises(InputError, match="views=1"):
         Request(scale=Scale(views=1))
-    with pytest.raises(InputError, match="seeds=-1"):
+    with pytest.raises(InputError, match="seed = -1 is out of range"):
         Request(seeds=(-1,))
     with pytest.raises(InputError, match="lists 2 more than once"):
         Request(seeds=(1, 2, 2))

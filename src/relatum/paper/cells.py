@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from relatum.config.methods import METHODS
+from relatum.config.recipe import seed
 from relatum.data import sets
 from relatum.errors import InputError, unknown
 from relatum.paper.grid import Evaluation, Pretraining, Scale
@@ -39,10 +40,9 @@ class Request:
         ):
             if number is not None and number < least:
                 raise InputError(f"{flag} {number} is out of range: it must be at least {least}.")
-        for seed in self.seeds:
-            if not 0 <= seed < 2**63:
-                raise InputError(f"--seeds {seed} is out of range: it must be from 0 to 2**63 - 1.")
-        twice = [seed for seed in dict.fromkeys(self.seeds) if self.seeds.count(seed) > 1]
+        for number in self.seeds:
+            seed(number)
+        twice = [number for number in dict.fromkeys(self.seeds) if self.seeds.count(number) > 1]
         if twice:
             raise InputError(f"--seeds lists {twice[0]} more than once; list each seed once.")
 
