@@ -31,7 +31,7 @@ def run(pictures: Path, tmp_path_factory: pytest.TempPathFactory) -> relatum.Run
     return relatum.pretrain(pictures, out=place, method="random", backbone="conv4", quiet=True)
 
 
-@pytest.mark.parametrize("size", [*SIZES, (190, 150)])
+@pytest.mark.parametrize("size", [*SIZES, (190, 150), (192, 193), (640, 481), (1001, 3), (333, 2000), (1921, 1080)])
 def test_the_resize_inside_has_pillows_bits(size: tuple[int, int]) -> None:
     image = photo(size)
     inside = Preprocess(torch.nn.Identity(), Transform(32, (0, 0, 0), (1, 1, 1)))
@@ -66,11 +66,15 @@ def test_onnx_runtime_gives_the_vectors_of_embed(
     batch = np.stack([np.asarray(photo((50, 41), seed)) for seed in range(5)])
     (vectors,) = session.run(None, {"pixels": batch})
     np.testing.assert_allclose(vectors, relatum.embed(run, batch, progress=False), atol=1e-4)
-    photo((300, 200)).save(tmp_path / "large.jpg")  # the decoder reduces it, as relatum asks it to
-    image = Image.open(tmp_path / "large.jpg")
-    image.draft("RGB", (64, 64))
-    (vector,) = session.run(None, {"pixels": np.asarray(image)[None]})
-    np.testing.assert_allclose(vector, relatum.embed(run, tmp_path / "large.jpg", progress=False), atol=1e-4)
+    for size in ((300, 200), (2300, 1700)):
+        photo(size).save(tmp_path / "large.jpg")  # the decoder reduces it, as relatum asks it to
+        image = Image.open(tmp_path / "large.jpg")
+        image.draft(None, (64, 64))
+        (vector,) = session.run(None, {"pixels": np.asarray(image)[None]})
+        np.testing.assert_allclose(vector, relatum.embed(run, tmp_path / "large.jpg", progress=False), atol=1e-4)
+    large = np.asarray(photo((1200, 800)))  # Pillow averages blocks of it before it resizes
+    (vector,) = session.run(None, {"pixels": large[None]})
+    np.testing.assert_allclose(vector, relatum.embed(run, large[None], progress=False), atol=1e-4)
 
 
 def test_onnx_without_preprocessing_takes_any_batch_and_size(run: relatum.Run, tmp_path: Path) -> None:
@@ -105,9 +109,9 @@ def test_a_hugging_face_folder_is_complete(run: relatum.Run, tmp_path: Path) -> 
     card = (folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: relatum\n")
     assert "| side | 32 |" in card
-    loaded = relatum.load_backbone(folder / "model.safetensors")
     x = torch.randn(2, 3, 32, 32)
-    assert torch.equal(loaded(x), run.backbone()(x))
+    for place in (folder, folder / "model.safetensors"):
+        assert torch.equal(relatum.load_backbone(place)(x), run.backbone()(x))
     relatum.export(run, format="huggingface", out=folder)  # an export may be repeated
     (folder / "mine.txt").touch()
     with pytest.raises(InputError, match="not a folder that an export wrote"):

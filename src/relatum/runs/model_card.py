@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from relatum.errors import InputError
+from relatum.runs import names
 from relatum.runs.weights import save_weights
 from relatum.system.files import write_json, write_text
 
@@ -30,7 +31,7 @@ relatum (Self-Supervised Relational Reasoning for Representation Learning, Patac
 ```python
 import relatum
 
-backbone = relatum.load_backbone("model.safetensors")  # in this folder
+backbone = relatum.load_backbone("path/to/this/folder")
 vector = backbone(backbone.transform("photo.jpg")[None])
 vectors = relatum.embed(backbone, "photos/")
 ```
@@ -46,11 +47,11 @@ your data with `relatum evaluate`.
 
 def write_folder(out: Path, state: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
     """Write the folder; one that holds other files is refused."""
-    names = {"model.safetensors", "config.json", "README.md"}
-    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= names):
+    expected = {names.HUB_WEIGHTS, "config.json", "README.md"}
+    if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= expected):
         raise InputError(f"{out} exists and is not a folder that an export wrote; choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
-    save_weights(out / "model.safetensors", state, info)
+    save_weights(out / names.HUB_WEIGHTS, state, info)
     write_json(out / "config.json", {"library_name": "relatum", "model_type": "relatum-backbone", **info})
     write_text(out / "README.md", card(info))
 

@@ -36,6 +36,7 @@ __all__ = [  # the names that tell a run folder from data are in `relatum.system
 ]
 
 RELATION = "relation.safetensors"
+HUB_WEIGHTS = "model.safetensors"  # in a folder for the Hugging Face Hub
 REPORT = "report.html"
 HELD_OUT = "heldout.json"
 EXPLORE = "explore.html"

@@ -126,10 +126,12 @@ def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Backbone weights and their metadata.
 
     Args:
-        source: a run folder, a safetensors file, a checkpoint of relatum, an authors' checkpoint or a state dict. An
-            unfinished run gives the weights of its newest checkpoint.
+        source: a run folder, a Hugging Face folder of relatum, a safetensors file, a checkpoint of relatum, an authors'
+            checkpoint or a state dict. An unfinished run gives the weights of its newest checkpoint.
     """
     path = Path(source)
+    if path.is_dir() and not RunFolder(path).exists() and (path / names.HUB_WEIGHTS).exists():
+        path = path / names.HUB_WEIGHTS  # a folder that `export --format huggingface` wrote
     if path.is_dir():
         return _read_run(RunFolder(path))
     if not path.exists():
