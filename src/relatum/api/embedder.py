@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -15,6 +14,7 @@ from relatum.api.runs import StrPath
 from relatum.errors import InputError
 from relatum.runs.names import BACKBONE
 from relatum.system.files import write_json
+from relatum.system.untrusted import read_json_bounded
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,21 +143,25 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return place
 
     @classmethod
-    def load(cls, folder: StrPath) -> Embedder:
-        """Read an embedder that `save` wrote.
+    def load(cls, folder: StrPath, *, backbone: str | None = None) -> Embedder:
+        """Read an embedder that `save` wrote. It has no `out`: a file does not decide where `fit` writes.
 
         Args:
             folder: the folder.
+            backbone: the backbone's name, if it is a `module:function`, which is never imported only because a file
+                names it.
         """
+        from relatum import registry
         from relatum.runs.weights import load_backbone
 
         place = Path(folder)
         try:
-            parameters = json.loads((place / _PARAMETERS).read_text("utf-8"))
-            embedder = cls(**parameters)
+            parameters = read_json_bounded(place / _PARAMETERS)
+            embedder = cls(**{**parameters, "out": None})
         except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{place} holds no embedder: {error}") from None
-        embedder._use(load_backbone(place / BACKBONE))
+        embedder.backbone = backbone or registry.backbone_from_file(embedder.backbone, place)
+        embedder._use(load_backbone(place / BACKBONE, backbone=backbone))
         return embedder
 
     def _use(self, backbone: nn.Module) -> None:

@@ -23,7 +23,7 @@ from torch import nn
 from relatum import data as sources
 from relatum import registry
 from relatum.collection.file_facts import digest, width_height_time
-from relatum.collection.signatures import describe
+from relatum.collection.signatures import SIDE, describe
 from relatum.data import folder
 from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason
@@ -33,6 +33,7 @@ from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.features import extract
 from relatum.features.extract import pixel_hash, state_hash
+from relatum.runs.artifacts import read_arrays
 from relatum.runs.folder import RunFolder
 from relatum.runs.weights import load_backbone
 from relatum.system.cpus import available_cpus
@@ -85,6 +86,10 @@ class Index:
         return replace(self, **{name: getattr(self, name)[list(numbers)] for name in _ARRAYS})
 
 
+_FORMS = (
+    *(("features", "f", 2), ("signatures", "u", 4), ("statistics", "f", 2), ("sizes", "i", 2), ("stamps", "i", 2)),
+    *(("times", "i", 1), ("digests", "U", 1), ("files", "U", 1)),
+)
 _ARRAYS = tuple(item.name for item in fields(Index) if item.name not in ("key", "skipped", "failed"))
 
 
@@ -143,15 +148,30 @@ def index_file(run: Path, data: Source, split: str) -> Path:
 def read_index(path: Path) -> Index | None:
     """An index from its file, or None if there is none that can be used."""
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            if int(file["version"]) != _VERSION:
-                return None
-            arrays: dict[str, Any] = {name: file[name] for name in _ARRAYS}
-            skipped = tuple(Skipped(str(p), str(r)) for p, r in file["skipped"].reshape(-1, 2))
-            failed = {str(p): (int(b), int(t)) for p, b, t in file["failed"].reshape(-1, 3)}
-            return Index(**arrays, key=str(file["key"]), skipped=skipped, failed=failed)
+        file = read_arrays(path, 2 * path.stat().st_size)  # it is not compressed
+        if int(file["version"]) != _VERSION:
+            return None
+        arrays: dict[str, Any] = {name: file[name] for name in _ARRAYS}
+        skipped = tuple(Skipped(str(p), str(r)) for p, r in file["skipped"].reshape(-1, 2))
+        failed = {str(p): (int(b), int(t)) for p, b, t in file["failed"].reshape(-1, 3)}
+        index = Index(**arrays, key=str(file["key"]), skipped=skipped, failed=failed)
+        _check_shapes(index)
+        return index
     except Exception:  # a missing or damaged file is written anew; a damaged zip raises many kinds of errors
         return None
+
+
+def _check_shapes(index: Index) -> None:
+    """The file may be anybody's: arrays of other shapes would fail later, in the middle of a command."""
+    n = len(index.files)
+    for name, kind, ndim in _FORMS:
+        array = getattr(index, name)
+        if array.dtype.kind not in kind or array.ndim != ndim or len(array) != n:
+            raise ValueError(f"{name} has shape {array.shape}")
+    if index.signatures.shape[1:] != (SIDE, SIDE, 3) or index.sizes.shape[1:] != (2,) or index.stamps.shape[1:] != (2,):
+        raise ValueError("signatures, sizes or stamps have another shape")
+    if not np.isfinite(index.features).all() or not np.isfinite(index.statistics).all():
+        raise ValueError("features are not finite")
 
 
 def write_index(path: Path, index: Index) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from relatum.errors import InputError
 from relatum.system.files import write_json, write_text
+from relatum.system.text import csv_path
 
 ENDINGS = (".csv", ".json", ".txt")
 
@@ -74,13 +75,18 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         return
     lines = list(flat_rows(rows))
     if kind == ".txt":
-        write_text(path, "".join(f"{line['file']}\n" for line in lines))
+        # A line end in a file name would be a second name, which may be anybody's file.
+        write_text(path, "".join(f"{_one_line(line['file'])}\n" for line in lines))
         return
     text = io.StringIO()
     writer = csv.DictWriter(text, list(lines[0]) if lines else ["file"], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(lines)
+    writer.writerows({**line, "file": csv_path(line["file"])} for line in lines)
     write_text(path, text.getvalue())
+
+
+def _one_line(name: str) -> str:
+    return name.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def flat_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:

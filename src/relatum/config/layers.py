@@ -8,7 +8,6 @@ returns the complete recipe, which the run folder stores.
 from __future__ import annotations
 
 import sysconfig
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +20,7 @@ from relatum.config.methods import METHODS
 from relatum.config.recipe import TOP, BackboneName, Recipe, Values
 from relatum.data import sets
 from relatum.errors import InputError
+from relatum.system.untrusted import MAX_RECIPE, parse_toml, read_bounded
 
 
 def flatten(tables: Mapping[str, Any]) -> Values:
@@ -127,8 +127,8 @@ def find_recipe(name: str | Path) -> Path:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file, or an error in one line."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse_toml(read_bounded(path, MAX_RECIPE).decode("utf-8"))
     except FileNotFoundError:
         raise InputError(f"no recipe at {path}.") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path} is not a readable TOML file: {error}") from None

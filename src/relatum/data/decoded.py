@@ -28,6 +28,7 @@ from relatum.data.decode import Source, decode, reason
 from relatum.data.imageset import Skipped
 from relatum.system.cpus import available_cpus
 from relatum.system.progress import bar
+from relatum.system.untrusted import read_json_bounded
 
 _VERSION = 1  # increase when the same file gives different pixels
 _SLOW = 0.0005  # seconds per file from which threads help
@@ -100,10 +101,10 @@ class _Meta:
 
 def _read_meta(entry: Path) -> _Meta:
     try:
-        document = json.loads((entry / "meta.json").read_text("utf-8"))
+        document = read_json_bounded(entry / "meta.json")
         skipped = {int(number): str(why) for number, why in document["skipped"]}
         return _Meta(_triple(np.array(document["mean"])), _triple(np.array(document["std"])), skipped)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise Damaged("meta.json is not readable") from None
 
 

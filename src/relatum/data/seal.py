@@ -15,6 +15,7 @@ from pathlib import Path
 
 from relatum.data.arrays import Damaged
 from relatum.system.cpus import available_cpus
+from relatum.system.untrusted import read_json_bounded
 
 SEAL = "seal.json"
 _BLOCK = 16 << 20
@@ -41,9 +42,9 @@ def check_seal(folder: Path) -> None:
     if _checked.get(folder) == state:
         return
     try:
-        seal = json.loads((folder / SEAL).read_text("utf-8"))
+        seal = read_json_bounded(folder / SEAL)
         expected = {str(name): list(digests) for name, digests in seal.items()}
-    except (ValueError, AttributeError, TypeError, RecursionError):
+    except (ValueError, AttributeError, TypeError):
         raise Damaged(f"{SEAL} is not readable") from None
     if not expected or any(os.path.basename(name) != name for name in expected):  # noqa: PTH119
         raise Damaged(f"{SEAL} is not readable")

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.system.files import write_text
+from relatum.system.text import csv_path, csv_text
 
 
 def write_table(
@@ -25,8 +26,8 @@ def write_table(
         files: a name per image; empty where images have none, which are then numbered.
         classes: class names.
     """
-    names = list(files) or [str(i) for i in range(len(z))]
-    titles = [classes[i] if 0 <= i < len(classes) else "" for i in labels.tolist()]
+    names = [csv_path(file) for file in files] or [str(i) for i in range(len(z))]
+    titles = [csv_text(classes[i]) if 0 <= i < len(classes) else "" for i in labels.tolist()]
     numbers = [[repr(float(f"{value:.9g}")) for value in row] for row in z]  # nine digits give the same float32 again
     if path.suffix == ".csv":
         header = ["file", "label", *(f"f{i}" for i in range(z.shape[1]))]

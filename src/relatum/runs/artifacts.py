@@ -30,6 +30,7 @@ from relatum.runs.folder import RunFolder
 from relatum.runs.names import MATRICES, PAIRS, VIEWS, evaluation_stem
 from relatum.system.files import write_atomically
 from relatum.system.npy import read_array
+from relatum.system.untrusted import check_regular
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -232,22 +233,28 @@ def load(path: str | Path) -> Arrays:
     Sizes are checked before anything is unpacked: an artifact may take `MAX_BYTES` of memory in `MAX_ARRAYS` arrays.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            total = sum(member.file_size for member in members)
-            if len(members) > MAX_ARRAYS or total > MAX_BYTES:
-                raise ValueError(
-                    f"{len(members)} arrays of {total:,} bytes are more than the limit of {MAX_ARRAYS} arrays and"
-                    f" {MAX_BYTES:,} bytes"
-                )
-            return {member.filename.removesuffix(".npy"): _read_member(archive, member) for member in members}
+        return read_arrays(Path(path))
     except Exception as error:  # a damaged archive may raise anything: zlib.error, OverflowError, struct.error, ...
         raise RelatumError(f"{Path(path).name} cannot be read: {error or type(error).__name__}") from None
 
 
-def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def read_arrays(path: Path, limit: int = MAX_BYTES) -> Arrays:
+    """All arrays of an `.npz` file that take at most `limit` bytes; raises any kind of error for a damaged one."""
+    check_regular(path)
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        total = sum(member.file_size for member in members)
+        if len(members) > MAX_ARRAYS or total > limit:
+            raise ValueError(
+                f"{len(members)} arrays of {total:,} bytes are more than the limit of {MAX_ARRAYS} arrays and"
+                f" {limit:,} bytes"
+            )
+        return {member.filename.removesuffix(".npy"): _read_member(archive, member, limit) for member in members}
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, limit: int) -> NDArray[Any]:
     with archive.open(member) as file:
-        array = read_array(file, member.file_size, MAX_BYTES)
+        array = read_array(file, member.file_size, limit)
         file.read()  # to the end, where the checksum of the archive is compared
         return array
 

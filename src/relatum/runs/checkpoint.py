@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from relatum.errors import InputError
+from relatum.runs.checkpoint_bounds import check_content, check_file
 from relatum.runs.digest import KEY, digest
 from relatum.runs.folder import RunFolder
 from relatum.system.files import write_bytes
@@ -70,7 +71,9 @@ def load(path: Path) -> State:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's advice on other pickles; the errors below are enough
+            check_file(path)
             state = torch.load(path, map_location="cpu", weights_only=True)
+            check_content(state, path.stat().st_size)
     except FileNotFoundError:
         raise InputError(f"no checkpoint at {path}.") from None
     except pickle.UnpicklingError:

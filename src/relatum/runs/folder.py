@@ -7,7 +7,6 @@ import hashlib
 import os
 import shutil
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from relatum.system.files import (
     write_text,
 )
 from relatum.system.locks import Owner, lock_folder, remove_if_empty
+from relatum.system.untrusted import MAX_RECIPE, parse_toml, read_bounded
 
 _REMOVED = ".removed-"  # folders on their way out
 _CHECKSUM = "\n# A resume needs this file as the run wrote it. SHA-256 of the text above: "
@@ -73,7 +73,7 @@ class RunFolder:
         Other programs write files of the same names, and those must not be deleted.
         """
         try:
-            tables = tomllib.loads(self.recipe.read_text("utf-8"))
+            tables = parse_toml(read_bounded(self.recipe, MAX_RECIPE).decode("utf-8"))
         except (OSError, ValueError):
             tables = {}
         if {"method", "data", "backbone"} <= tables.keys():
@@ -165,7 +165,7 @@ class RunFolder:
     def recipe_changed(self) -> bool:
         """Whether recipe.toml is not as the run wrote it. Older versions wrote no checksum, and run.json tells them."""
         try:
-            text, mark, checksum = self.recipe.read_bytes().decode("utf-8").rpartition(_CHECKSUM)
+            text, mark, checksum = read_bounded(self.recipe, MAX_RECIPE).decode("utf-8").rpartition(_CHECKSUM)
         except (OSError, ValueError):
             return True
         if not mark:  # cut off, or never there

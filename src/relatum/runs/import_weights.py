@@ -48,9 +48,7 @@ def import_weights(
     module = backbones.build(backbone)
     load_state(module, state, file)
     content = {} if Path(file).suffix == names.WEIGHTS_ENDING else checkpoint.load(Path(file))
-    relation = content.get("relation", {})
-    if not all(isinstance(value, torch.Tensor) for value in relation.values()):
-        raise InputError(f"the relation head in {file} contains more than tensors.")
+    relation = _relation_head(content.get("relation", {}), file)
     method = method or find_method(content)
     registry.find(METHODS, "method", method)
     size = backbones.feature_size(module)
@@ -76,6 +74,18 @@ def import_weights(
             folder.clear()
             raise
     return folder.path
+
+
+def _relation_head(head: Any, file: str | Path) -> dict[str, torch.Tensor]:
+    """The tensors of a relation head, which must be finite numbers."""
+    if not isinstance(head, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) for name, value in head.items()
+    ):
+        raise InputError(f"the relation head in {file} contains more than tensors.")
+    for name, value in head.items():
+        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise InputError(f"{file} cannot be used: relation.{name} contains NaN or infinite values.")
+    return dict(head)
 
 
 def find_method(content: Mapping[str, Any]) -> str:
@@ -112,7 +122,8 @@ def find_aggregation(relation: Mapping[str, torch.Tensor], num_features: int, gi
 
     Sum, mean and max have the same shapes, and a checkpoint does not say which it was: `mean` unless `given`.
     """
-    width = relation["linear1.weight"].shape[1] if "linear1.weight" in relation else 0
+    first = relation.get("linear1.weight")
+    width = first.shape[1] if first is not None and first.ndim == 2 else 0
     if width not in (num_features, 2 * num_features):
         fits = f"{num_features} or {2 * num_features}"
         raise InputError(f"the relation head takes {width} numbers; {fits} would fit this backbone.")

@@ -182,7 +182,11 @@ def restore(entry: Entry, run: str | Path) -> bool:
     if entry.backbone is None:
         return False
     folder = RunFolder(run)
-    write_text(folder.recipe, tomli_w.dumps(entry.document["recipe"]))
+    try:
+        recipe = tomli_w.dumps(entry.document["recipe"])
+    except (TypeError, ValueError, RecursionError, AttributeError) as error:  # null, for example, is no value of TOML
+        raise InputError(f"the recipe in {entry.path} cannot be used: {error}") from None
+    write_text(folder.recipe, recipe)
     _copy(entry.backbone, folder.backbone)
     return True
 
@@ -201,7 +205,8 @@ def unpack(path: Path, into: Path = Path("runs")) -> Path:
     if entry.backbone is None:
         if folder.finished():
             return folder.path  # trained again, as the error below suggests
-        command = next(iter(document.get("commands", ())), "its command")
+        commands = document.get("commands")
+        command = commands[0] if isinstance(commands, list) and commands else "its command"
         raise InputError(f"{path} keeps no weights; train them again: {command}")
     if folder.finished() and folder.backbone.read_bytes() != entry.backbone.read_bytes():
         raise InputError(f"{folder.path} contains other weights than {entry.backbone}; move it away first.")

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from relatum.errors import InputError, missing_package, unknown
 from relatum.runs import names
 from relatum.system.files import write_bytes, write_error
+from relatum.system.untrusted import MAX_LOG, MAX_RECIPE, parse_json, parse_toml, read_bounded
 
 _TIMED = "views_per_second"  # depends on the machine's load; everything else is the same in every repetition
 
@@ -40,7 +40,7 @@ class MetricsWriter:
         self._path = path
         kept: list[bytes] = []
         self._digest, self.damaged, unreadable = hashlib.sha256(), 0, 0
-        for line in path.read_bytes().splitlines() if path.exists() else ():
+        for line in _lines(path):
             row = parse_row(line)
             if row is None:
                 unreadable += 1
@@ -94,7 +94,7 @@ def _wandb(folder: Path) -> Any:
     except ImportError:
         raise missing_package("log.wandb", "wandb") from None
     recipe = folder / names.RECIPE
-    settings = tomllib.loads(recipe.read_text("utf-8")) if recipe.exists() else {}
+    settings = parse_toml(read_bounded(recipe, MAX_RECIPE).decode("utf-8")) if recipe.exists() else {}
     identity = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
     return wandb.init(
         project="relatum", name=folder.name, id=identity, dir=str(folder), config=settings, resume="allow", reinit=True
@@ -141,18 +141,25 @@ class MetricsTable(list[dict[str, Any]]):
 
 def parse_row(line: bytes) -> dict[str, Any] | None:
     """A line of metrics.jsonl, or None if it is damaged: no JSON object, or without a step."""
-    with contextlib.suppress(ValueError, RecursionError):
-        row = json.loads(line)
+    with contextlib.suppress(ValueError):
+        row = parse_json(line)
         if isinstance(row, dict) and type(row.get("step")) in (int, float):
             return row
     return None
 
 
+def _lines(path: Path) -> list[bytes]:
+    try:
+        return read_bounded(path, MAX_LOG).splitlines() if path.exists() else []
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read: {error}. Move it away; the weights do not depend on it.") from None
+
+
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """All rows that can be read; empty if the file is missing."""
     lines: list[bytes] = []
-    with contextlib.suppress(OSError):
-        lines = path.read_bytes().splitlines()
+    with contextlib.suppress(OSError, ValueError):
+        lines = read_bounded(path, MAX_LOG).splitlines()
     return [row for row in map(parse_row, lines) if row is not None]
 
 

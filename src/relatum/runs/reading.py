@@ -6,10 +6,8 @@ is read as plain tables: `Recipe` would refuse a key that it does not know.
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +20,11 @@ from relatum import registry
 from relatum.errors import InputError, RelatumError
 from relatum.runs import artifacts, names
 from relatum.runs.folder import RunFolder
-from relatum.runs.metrics import rows_digest
+from relatum.runs.metrics import parse_row, rows_digest
 from relatum.system.files import CHECKSUM, file_safe, is_intact
+from relatum.system.untrusted import MAX_LOG, MAX_RECIPE, parse_toml, read_bounded, read_json_bounded
 
+_MAX_COLUMNS = 200  # of metrics.jsonl; methods log about ten
 # Where a result file records what the recipe calls by another name.
 _RECORDED = {"data.name": "dataset", "backbone.name": "backbone", "views.number": "views", "train.epochs": "epochs"}
 
@@ -152,8 +152,8 @@ def _unique_names(paths: Sequence[Path]) -> list[str]:
 def _read_json(run: RunRecord, path: Path) -> dict[str, Any] | None:
     name = path.relative_to(run.folder.path).as_posix()
     try:
-        document = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        document = read_json_bounded(path)
+    except (OSError, ValueError) as error:
         run.notes.append(f"{name} cannot be read: {error}")
         return None
     if not isinstance(document, dict):
@@ -170,8 +170,8 @@ def _read_recipe(run: RunRecord) -> None:
         run.notes.append(f"{names.RECIPE} is missing: the training settings are unknown.")
         return
     try:
-        run.recipe_text = run.folder.recipe.read_text("utf-8", errors="replace")
-        run.recipe = tomllib.loads(run.recipe_text)
+        run.recipe_text = read_bounded(run.folder.recipe, MAX_RECIPE).decode("utf-8", errors="replace")
+        run.recipe = parse_toml(run.recipe_text)
         if run.folder.recipe_changed():
             run.notes.append(f"{names.RECIPE} was changed after the run started: its checksum is wrong.")
     except (OSError, ValueError) as error:
@@ -181,15 +181,17 @@ def _read_recipe(run: RunRecord) -> None:
 def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
     path = run.folder.metrics
     rows: list[dict[str, Any]] = []
+    lines: list[bytes] = []
     bad = 0
-    for line in path.read_bytes().splitlines() if path.exists() else ():
+    try:
+        lines = read_bounded(path, MAX_LOG).splitlines() if path.exists() else []
+    except (OSError, ValueError) as error:
+        run.notes.append(f"{names.METRICS} cannot be read: {error}")
+    for line in lines:
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if isinstance(row, dict) and is_number(row.get("step")) and row["step"] >= 0:
+        row = parse_row(line)
+        if row is not None and is_number(row.get("step")) and row["step"] >= 0:
             rows.append(row)
         else:
             bad += 1
@@ -199,7 +201,12 @@ def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
         run.notes.append(f"{names.METRICS} was changed after the run finished: its checksum is wrong.")
     rows.sort(key=lambda row: row["step"])
     keys = dict.fromkeys(key for row in rows for key, value in row.items() if is_number(value))
-    return {key: np.array([row[key] if is_number(row.get(key)) else math.nan for row in rows]) for key in keys}
+    if len(keys) > _MAX_COLUMNS:  # as many columns as rows would take the square of the file's size
+        run.notes.append(f"{names.METRICS} has {len(keys):,} columns; the first {_MAX_COLUMNS} are shown.")
+    return {
+        key: np.array([row[key] if is_number(row.get(key)) else math.nan for row in rows])
+        for key in list(keys)[:_MAX_COLUMNS]
+    }
 
 
 def _read_evaluations(run: RunRecord) -> Iterator[dict[str, Any]]:

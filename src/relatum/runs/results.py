@@ -7,7 +7,6 @@ result records all of it beside the number.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from relatum.errors import InputError
 from relatum.runs import names, provenance
 from relatum.runs.folder import RunFolder
 from relatum.system.files import file_safe, is_intact, with_checksum, write_json
+from relatum.system.untrusted import read_json_bounded
 
 
 @dataclass
@@ -84,14 +84,14 @@ class Result:
     def load(cls, path: str | Path) -> Result:
         """Read a result file; keys of later versions are ignored."""
         try:
-            document = json.loads(Path(path).read_text("utf-8"))
+            document = read_json_bounded(Path(path))
             if not is_intact(document):
                 raise ValueError("its content was changed after it was written: evaluate again")
             known = {f.name for f in dataclasses.fields(cls) if f.init}
             return cls(**{key: value for key, value in document.items() if key in known})
         except FileNotFoundError:
             raise InputError(f"no result at {path}.") from None
-        except (OSError, ValueError, RecursionError, AttributeError, TypeError) as error:
+        except (OSError, ValueError, AttributeError, TypeError) as error:
             raise InputError(f"{path} is not a readable result file: {error}") from None
 
 

@@ -89,7 +89,7 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-            metadata = _check_metadata(json.loads(header.get(_KEY, "{}")), path)
+            metadata = _check_metadata(json.loads(header.get(_KEY) or _lost_metadata(header)), path)
     except FileNotFoundError:
         raise InputError(f"no weights at {path}.") from None
     except (SafetensorError, OSError, ValueError, RecursionError) as error:
@@ -99,6 +99,13 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         hint = " `relatum pretrain --resume` writes it again." if path.name in (names.BACKBONE, names.RELATION) else ""
         raise InputError(f"{path} is damaged: its contents do not match its checksum.{hint}")
     return state, metadata
+
+
+def _lost_metadata(header: Mapping[str, str]) -> str:
+    """The metadata of a file of another program: none. Ours under another name is damaged, and must not be missed."""
+    if any(f'"{digest.KEY}": "sha256:' in value for value in header.values()):
+        raise ValueError("the name of its metadata is damaged")
+    return "{}"
 
 
 def _check_metadata(metadata: Any, path: Path) -> dict[str, Any]:
@@ -140,11 +147,25 @@ def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load_weights(path)
     state = checkpoint.load(path)
     if isinstance(state.get("objective"), dict):
-        return backbone_state(state["objective"]), state["info"]
-    weights = state.get("backbone", state)  # the authors' checkpoints keep the backbone under this key
-    if not isinstance(weights, dict) or not all(isinstance(value, Tensor) for value in weights.values()):
+        return _from_objective(state, path)
+    # The authors' checkpoints keep the backbone under this key.
+    return _plain_names(check_tensors(state.get("backbone", state), path)), {}
+
+
+def _from_objective(state: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The backbone in a checkpoint of a run, and its metadata."""
+    metadata = _check_metadata(state.get("info"), path)
+    named = {name: value for name, value in state["objective"].items() if isinstance(name, str)}
+    return check_tensors(backbone_state(named), path), metadata
+
+
+def check_tensors(weights: Any, path: Path | str) -> dict[str, Tensor]:
+    """Weights that are a dictionary of tensors by name, or an error."""
+    if not isinstance(weights, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in weights.items()
+    ):
         raise InputError(f"{path} contains no backbone weights.")
-    return _plain_names(weights), {}
+    return weights
 
 
 def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -153,8 +174,7 @@ def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
     newest = checkpoint.newest(folder.path, warn=Display().warn)
     if newest is None:
         raise InputError(f"{folder.path} has no {names.BACKBONE} and no checkpoint; is it a run folder?")
-    state = newest[1]
-    return backbone_state(state["objective"]), state["info"]
+    return _from_objective(newest[1], newest[0])
 
 
 def _plain_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 from relatum.errors import RelatumError
 from relatum.system.locks import is_locked, try_lock
+from relatum.system.untrusted import read_json_bounded
 
 _ENDING = ".part"  # of temporary files
 STALE_SECONDS = 24 * 3600  # an unlocked temporary file or folder that is older belongs to a killed process
@@ -178,8 +179,8 @@ def read_json(path: Path, *, verify: bool = True) -> dict[str, Any] | None:
         path: the file.
         verify: whether an object whose checksum does not match counts as damaged.
     """
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        document = json.loads(path.read_text("utf-8"))
+    with contextlib.suppress(OSError, ValueError):
+        document = read_json_bounded(path)
         if isinstance(document, dict) and (is_intact(document) or not verify):
             document.pop(CHECKSUM, None)
             return document
@@ -188,8 +189,8 @@ def read_json(path: Path, *, verify: bool = True) -> dict[str, Any] | None:
 
 def has_checksum(path: Path) -> bool:
     """Whether a file is a JSON object with a checksum, right or wrong."""
-    with contextlib.suppress(OSError, ValueError, RecursionError):
-        document = json.loads(path.read_text("utf-8"))
+    with contextlib.suppress(OSError, ValueError):
+        document = read_json_bounded(path)
         return isinstance(document, dict) and CHECKSUM in document
     return False
 

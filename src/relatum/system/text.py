@@ -1,10 +1,11 @@
-"""Text for a terminal: file names and error messages may contain bytes that a terminal would obey."""
+"""Text for terminals and spreadsheets: file names and messages may contain what these would obey."""
 
 from __future__ import annotations
 
 import unicodedata
 
 _KEPT = "\n\t"
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet takes for the start of a formula
 _DIRECTIONS = frozenset("\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -18,6 +19,16 @@ def printable(text: object) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(c) if _is_control(c) else c for c in text)
+
+
+def csv_text(text: str) -> str:
+    """A text for a cell of a CSV file: a spreadsheet would compute `=1+1`, and run more than that, so it gets a `'`."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def csv_path(name: str) -> str:
+    """A relative path for a cell of a CSV file: `=1+1.png` becomes `./=1+1.png`, which is the same file."""
+    return f"./{name}" if name.startswith(_FORMULA) else name
 
 
 def _is_control(character: str) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from relatum.errors import InputError
 from relatum.runs import checkpoint, names
 from relatum.runs.folder import RunFolder
 from relatum.system.progress import Display
+from relatum.system.untrusted import parse_toml
 
 # Keys that a resume may change without changing a bit of the result.
 FREE_ON_RESUME = ("log.", "checkpoint.", "version", "run.prefetch", "data.cache_gb")
@@ -62,7 +62,7 @@ def open_run(folder: RunFolder, display: Display) -> tuple[Recipe, Start | None]
 
 def _recipe_of(start: Start) -> Recipe:
     try:
-        return Recipe.from_values(config.flatten(tomllib.loads(start.state["recipe"])), finished=True)
+        return Recipe.from_values(config.flatten(parse_toml(start.state["recipe"])), finished=True)
     except (InputError, TypeError, ValueError) as error:
         raise InputError(f"the recipe in {start.path} cannot be used: {error}") from None
 

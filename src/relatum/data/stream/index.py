@@ -25,8 +25,10 @@ from relatum.data.imageset import Skipped
 from relatum.data.stream.listing import list_images
 from relatum.data.stream.store import INDEX_FILE, Store
 from relatum.system.progress import Display, bar
+from relatum.system.untrusted import parse_json
 
 _VERSION = 1
+_HEADER = 512  # bytes before each member of a tar file
 _SAMPLES, _NAMES = "relatum-index.samples", "relatum-index.names"
 FILES = (_SAMPLES, _NAMES, INDEX_FILE)  # the last one is written last
 _SAMPLE = np.dtype([("offset", "<u8"), ("size", "<u4"), ("number", "<i4"), ("folder", "<u4"), ("name_end", "<u8")])
@@ -101,10 +103,10 @@ def open_index(store: Store) -> ShardIndex:
 
 def _beside(store: Store) -> ShardIndex | None:
     """The index that lies beside the shards; None if there is none, or if the shards have changed since."""
-    content = store.read_file(INDEX_FILE)
-    if content is None:
-        return None
     try:
+        content = store.read_file(INDEX_FILE)
+        if content is None:
+            return None
         document = _document(content)
         listed = dict(zip(document["shards"], document["sizes"], strict=True))
         sizes = dict(zip(store.names, store.sizes, strict=True))
@@ -119,7 +121,7 @@ def _beside(store: Store) -> ShardIndex | None:
         index = _read(folder, content, check=True)
         _compare(index, store)
         return index
-    except (Damaged, ValueError, KeyError, TypeError) as error:
+    except (Damaged, ValueError, LookupError, TypeError, ArithmeticError, AttributeError) as error:
         reason = str(error) or type(error).__name__
         Display().warn(f"the index in {store.place} is not used ({reason}); the shards are listed again.")
         return None
@@ -138,7 +140,7 @@ def _compare(index: ShardIndex, store: Store) -> None:
             if start + int(row["size"]) > (store.sizes[number] or 0):
                 continue  # cut off: its images are skipped
             try:
-                size = tarfile.nti(store.read(number, start - 512, 512)[124:136])  # type: ignore[attr-defined]
+                size = tarfile.nti(store.read(number, start - _HEADER, _HEADER)[124:136])  # type: ignore[attr-defined]
             except tarfile.HeaderError:
                 size = -1
             if size != int(row["size"]):
@@ -162,11 +164,11 @@ def _has_all(entry: Path) -> bool:
 
 def _document(content: bytes) -> dict[str, Any]:
     try:
-        document = json.loads(content)
+        document = parse_json(content)
         if document["version"] != _VERSION:
             raise Damaged(f"it has version {document['version']}")
         return dict(document)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError):
         raise Damaged("it is not readable") from None
 
 
@@ -193,7 +195,27 @@ def _read(folder: Path, content: bytes, *, check: bool) -> ShardIndex:
         raise Damaged("its numbers of images are wrong")
     skipped = [Skipped(str(path), str(reason)) for path, reason in document["skipped"]]
     shards, sizes = [str(s) for s in document["shards"]], [int(size) for size in document["sizes"]]
-    return ShardIndex(shards, sizes, firsts, [str(f) for f in document["folders"]], samples, names, skipped)
+    index = ShardIndex(shards, sizes, firsts, [str(f) for f in document["folders"]], samples, names, skipped)
+    _check_rows(index)
+    return index
+
+
+def _check_rows(index: ShardIndex) -> None:
+    """Every image must lie in its shard, and its name in the list of names: the index may be anybody's."""
+    if not len(index):
+        return
+    ends = index.samples["offset"].astype(np.uint64) + index.samples["size"]
+    shard_ends = np.repeat(np.array(index.sizes, np.uint64), np.diff(index.firsts))
+    name_ends = index.samples["name_end"]
+    if (
+        index.samples["offset"].min() < _HEADER
+        or (index.samples["offset"] > shard_ends).any()
+        or (ends > shard_ends).any()
+        or int(index.samples["folder"].max()) >= len(index.folders)
+        or int(name_ends[-1]) > len(index.names)
+        or (name_ends[1:] < name_ends[:-1]).any()
+    ):
+        raise Damaged("its places or names are wrong")
 
 
 def _map(path: Path, dtype: np.dtype[Any], count: int, digest: str | None) -> NDArray[Any]:

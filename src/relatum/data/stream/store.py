@@ -20,6 +20,7 @@ from typing import IO, Any, Protocol, TypeVar
 
 from relatum.data.stream.blocks import BlockCache
 from relatum.errors import InputError, RelatumError, missing_package
+from relatum.system.untrusted import read_bounded
 
 T = TypeVar("T")
 _MAX_OPEN = 64  # shards that are open at a time
@@ -133,7 +134,7 @@ class LocalShards:
     def read_file(self, name: str) -> bytes | None:
         """A file that lies beside the shards, or None."""
         path = Path(self.place) / name
-        return path.read_bytes() if path.is_file() else None
+        return read_bounded(path) if path.is_file() else None
 
 
 def _close(handles: OrderedDict[int, int]) -> None:
