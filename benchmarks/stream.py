@@ -1,11 +1,11 @@
 """Streaming measured: every image once per epoch, memory and disk over an epoch, speed against the memory map.
 
-    python benchmarks/stream.py --images 200000 --out /tmp/stream      writes stream.json and memory.png there
+    python benchmarks/stream.py --work /tmp/stream      writes docs/stream.json and docs/stream.svg
 
-Shards of small PNG files are made in the folder and served by a web server on this machine, so the cache of blocks is
-used and can be smaller than the data. The number of each image is written in its first pixel: what is counted is what
-was decoded. One epoch is walked by one process and by two (without training); then steps of Conv-4 with K = 8 alternate
-between the stream and the memory map.
+Shards of small PNG files (of a dataset's images, or of noisy gradients) are made in the folder `--work` and served by a
+web server on this machine, so the cache of blocks is used and can be smaller than the data. The number of each image is
+written in its first pixel: what is counted is what was decoded. One epoch is walked by one process and by two (without
+training); then steps of Conv-4 with K = 8 alternate between the stream and the memory map.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import os
 import statistics
 import tarfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,9 +24,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
-from relatum import config
+from relatum import config, data
 from relatum.data.shards import write_index
 from relatum.data.stream.store import LocalShards
 from relatum.runs import provenance
@@ -35,6 +37,7 @@ from relatum.training.build import make_objective
 from relatum.training.resolve import resolve
 
 SIDE, PER_SHARD, WINDOW = 32, 5_000, 4_096
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -65,17 +68,27 @@ def serve(folder: str, port: Any) -> None:
         server.serve_forever()
 
 
-def make_shards(folder: Path, images: int) -> None:
-    """Shards of noisy gradients; the first pixel holds the number of the image."""
-    folder.mkdir(parents=True)
+def pictures(dataset: str | None) -> Iterator[NDArray[np.uint8]]:
+    """Images without end: those of a dataset in turn, or noisy gradients."""
+    if dataset is not None:
+        images = data.load(dataset).images
+        while True:
+            yield from images
     generator = np.random.default_rng(0)
     ramp = np.linspace(0, 120, SIDE)[None, :, None] + np.linspace(0, 120, SIDE)[:, None, None]
-    paths = []
+    while True:
+        yield (ramp + generator.integers(0, 16, (SIDE, SIDE, 3))).astype(np.uint8)
+
+
+def make_shards(folder: Path, images: int, dataset: str | None) -> None:
+    """Shards of PNG files; the first pixel holds the number of the image."""
+    folder.mkdir(parents=True)
+    source, paths = pictures(dataset), []
     for first in range(0, images, PER_SHARD):
         paths.append(folder / f"{first // PER_SHARD:05d}.tar")
         with tarfile.open(paths[-1], "w") as tar:
             for number in range(first, min(first + PER_SHARD, images)):
-                pixels = (ramp + generator.integers(0, 16, (SIDE, SIDE, 3))).astype(np.uint8)
+                pixels = np.array(next(source))
                 pixels[0, 0] = number % 256, number // 256 % 256, number // 65536
                 out = io.BytesIO()
                 Image.fromarray(pixels).save(out, "PNG", compress_level=1)
@@ -85,8 +98,8 @@ def make_shards(folder: Path, images: int) -> None:
     write_index(LocalShards(paths), folder)
 
 
-def resolved_for(data: str, storage: str, cache_gb: float) -> Any:
-    flags = {"data.name": data, "data.storage": storage, "data.cache_gb": cache_gb, "run.device": "cpu"}
+def resolved_for(name: str, storage: str, cache_gb: float) -> Any:
+    flags = {"data.name": name, "data.storage": storage, "data.cache_gb": cache_gb, "run.device": "cpu"}
     flags |= {
         "data.window": WINDOW,
         "views.number": 8,
@@ -158,8 +171,8 @@ def epoch(url: str, cache_gb: float, world: int) -> dict[str, Any]:
 def speed(url: str, folder: Path, cache_gb: float, blocks: int, steps: int) -> dict[str, Any]:
     """Seconds per step from the stream and from the map, in turn, so that both meet the same machine."""
     sides: dict[str, Any] = {}
-    for storage, data in (("stream", url), ("map", str(folder))):
-        resolved = resolved_for(data, storage, cache_gb)
+    for storage, name in (("stream", url), ("map", str(folder))):
+        resolved = resolved_for(name, storage, cache_gb)
         objective = make_objective(resolved).train()
         train = resolved.recipe.train
         optimizer = optim.make_optimizer(train, optim.parameter_groups(train, objective, objective.backbone))
@@ -184,8 +197,10 @@ def speed(url: str, folder: Path, cache_gb: float, blocks: int, steps: int) -> d
 
 
 def plot(results: list[dict[str, Any]], limit_mb: float, path: Path) -> None:
+    import matplotlib
     from matplotlib.figure import Figure
 
+    matplotlib.rcParams["svg.hashsalt"] = "relatum"
     canvas = Figure(figsize=(8, 3.6), layout="constrained")
     left, right = canvas.subplots(1, 2)
     for result in results:
@@ -197,43 +212,52 @@ def plot(results: list[dict[str, Any]], limit_mb: float, path: Path) -> None:
     for axes, title in ((left, "memory of the first process, MB"), (right, "cache on disk, MB")):
         axes.set(xlabel="percent of an epoch", title=title, ylim=(0, None))
         axes.legend(frameon=False, fontsize=8)
-    canvas.savefig(path, dpi=130)
+    canvas.savefig(path, metadata={"Date": None})
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--images", type=int, default=200_000)
+    parser.add_argument("--data", help="dataset whose images are packed; noisy gradients by default")
     parser.add_argument("--cache-mb", type=float, default=64.0)
     parser.add_argument("--blocks", type=int, default=10, help="blocks of steps that are timed")
     parser.add_argument("--steps", type=int, default=20, help="steps per block")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--part", choices=("shards", "epochs", "speed"), help="do only this part")
+    parser.add_argument("--work", type=Path, required=True, help="folder for shards and caches")
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of stream.json and stream.svg")
     options = parser.parse_args()
-    folder, cache_gb = options.out / "shards", options.cache_mb / 1000
-    os.environ["RELATUM_CACHE"] = str(options.out / "cache")
+    folder, cache_gb = options.work / "shards", options.cache_mb / 1000
+    os.environ["RELATUM_CACHE"] = str(options.work / "cache")
     began = time.perf_counter()
     if not folder.exists():
-        make_shards(folder, options.images)
+        make_shards(folder, options.images, options.data)
     size = sum(path.stat().st_size for path in folder.glob("*.tar")) / 1e6
     print(
         f"{options.images:,} images, {size:.0f} MB of shards, made in {time.perf_counter() - began:.0f} s", flush=True
     )
+    if options.part == "shards":
+        return
     context = multiprocessing.get_context("spawn")
     port = context.Queue()
     server = context.Process(target=serve, args=(str(folder), port), daemon=True)
     server.start()
     url = f"http://127.0.0.1:{port.get()}"
-    results = []
-    for world in (1, 2):
-        results.append(epoch(url, cache_gb, world))
-        print({key: value for key, value in results[-1].items() if key != "memory_mb"}, flush=True)
-    plot(results, options.cache_mb, options.out / "memory.png")
-    timed = speed(url, folder, cache_gb, options.blocks, options.steps)
-    print(timed, flush=True)
+    path = options.out / "stream.json"
+    document = json.loads(path.read_text()) if options.part and path.exists() else {}
+    document |= {"images": options.images, "data": options.data, "shards_mb": round(size), "cache_mb": options.cache_mb}
+    if options.part in (None, "epochs"):
+        document["epochs"] = [epoch(url, cache_gb, world) for world in (1, 2)]
+        for result in document["epochs"]:
+            print({key: value for key, value in result.items() if key != "memory_mb"}, flush=True)
+        plot(document["epochs"], options.cache_mb, options.out / "stream.svg")
+    if options.part in (None, "speed"):
+        document["step"] = speed(url, folder, cache_gb, options.blocks, options.steps)
+        print(document["step"], flush=True)
     server.terminate()
-    document = {"images": options.images, "shards_mb": round(size), "cache_mb": options.cache_mb, "epochs": results}
-    document |= {"step": timed, "threads": torch.get_num_threads(), **provenance.record()}
-    (options.out / "stream.json").write_text(json.dumps(document, indent=1))
-    assert all(result["seen_once"] == result["images"] for result in results), "an image was not seen exactly once"
+    document |= {"threads": torch.get_num_threads(), **provenance.record()}
+    path.write_text(json.dumps(document, indent=1) + "\n")
+    for result in document.get("epochs", []):
+        assert result["seen_once"] == result["images"], "an image was not seen exactly once"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Messages are written for the command line (`--val-fraction 0.2`). In Python they
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -101,6 +102,17 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6 if len(known) <= 12 else 0.3)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known[:12])}{', …' * (len(known) > 12)}."
     return InputError(f"unknown {what} '{name}'; {hint}")
+
+
+def describe(error: Exception) -> str:
+    """One line about an error that no message was written for."""
+    if isinstance(error, OSError) and (error.filename is not None or error.errno is not None):
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        return f"{where}{error.strerror or error}."
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}" if str(error) else "out of memory."
+    first_line = (str(error).strip().splitlines() or [""])[0]
+    return f"unexpected {type(error).__name__}: {first_line}"
 
 
 def require_positive(name: str, number: int) -> None:

@@ -7,18 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from exact import METHODS, K, make
+from exact import METHODS, K, make, part
 from fake_device import META, empty, move
+from torch import distributed
 
 from relatum import views
 from relatum.config.recipe import Train
+from relatum.distributed import ALONE, World
 from relatum.relation import pairs
 from relatum.training import optim
+from relatum.training.loop import Trainer
 
 # Pairs that avoid known classes are listed on the host, from the labels: one small copy per step.
 WAITS = {"relational-random": "Cannot copy out of meta tensor"}
@@ -30,10 +34,12 @@ def _no_empty_pairs_are_kept() -> Iterator[None]:
     pairs._rolled.cache_clear()
 
 
-def steps(name: str, backbone: str, optimizer_name: str) -> None:
+def steps(name: str, backbone: str, optimizer_name: str, world: World = ALONE) -> None:
     """Forward, backward, update, momentum encoders, twice."""
     method, options = METHODS[name]
     objective, batch = make(method, backbone, 6, torch.float64, options, seed=1)
+    objective.connect(world)
+    batch = part(batch, world)
     move(objective)
     for field in ("views", "indices", "labels", "small_views"):
         value = getattr(batch, field)
@@ -59,6 +65,31 @@ def test_whole_steps_stay_on_the_device(
     monkeypatch.setattr(torch, "autocast", lambda device, enabled: nullcontext())  # it does not know `meta`
     with pytest.raises(NotImplementedError, match=WAITS[name]) if name in WAITS else nullcontext():
         steps(name, backbone, optimizer)
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages between processes that carry nothing: what the host does around them is what is looked at."""
+    for name in ("all_reduce", "all_gather", "broadcast"):
+        monkeypatch.setattr(distributed, name, lambda *arguments, **options: None)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_steps_of_one_of_two_processes_stay_on_the_device(
+    name: str, silent: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "autocast", lambda device, enabled: nullcontext())
+    with pytest.raises(NotImplementedError, match=WAITS[name]) if name in WAITS else nullcontext():
+        steps(name, "conv4", "adam", World(1, 2))
+
+
+def test_loss_and_stop_signals_of_all_processes_are_shared_without_a_wait(silent: None) -> None:
+    trainer: Any = SimpleNamespace(maker=SimpleNamespace(world=2))
+    loss, values, stop = Trainer._across_processes(
+        trainer, torch.empty((), device=META), {"accuracy": torch.empty((), device=META)}, True
+    )
+    assert loss.device == values["accuracy"].device == META
+    assert stop is True
 
 
 def test_every_method_is_here() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -88,6 +89,18 @@ def test_a_missing_task_is_an_error_and_not_a_hang(tmp_path: Path) -> None:
     assert "waited 3 s for process(es) 1, which srun should have started" in errors
 
 
+def test_a_port_that_another_program_uses_is_an_error_and_not_a_hang(tmp_path: Path) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        variables = {"MASTER_PORT": str(stranger.getsockname()[1]), "RELATUM_MEET_SECONDS": "3"}
+        ended = finish(*srun(*RELATUM, *arguments(tmp_path / "run"), **variables))
+    assert [code for code, _, _ in ended] == [1, 1], ended
+    assert "address already in use" in ended[0][2] or "EADDRINUSE" in ended[0][2]
+    assert len(ended[1][2].splitlines()) == 1
+    assert "another program may use this port" in ended[1][2]
+
+
 TWICE = """
 import sys, relatum
 common = dict(views=2, batch_size=8, epochs=1, limit_train=24, device="cpu", threads=1, compile="off", quiet=True)
@@ -139,6 +152,34 @@ def test_a_stop_waits_for_a_slow_save(reference: Path, tmp_path: Path) -> None:
     assert code == 0, errors
     assert f"resumed at step {stopped}" in errors
     assert_same_run(run, reference)
+
+
+FAULTS = {  # what happens in which process: the one line that all processes together print
+    ("error", 0): "error: unexpected ValueError: the disk is on fire (--debug shows the traceback)",
+    ("error", 1): "error: process 1 of 2: unexpected ValueError: the disk is on fire",
+    ("kill", 1): "error: process(es) 1 of 2 ended without a message",
+    ("nan", 1): "error: the loss is nan at step 6 (images: number 51, number 71, number 34,",
+}
+
+
+@pytest.mark.parametrize("launcher", ["devices", "srun"])
+@pytest.mark.parametrize(("fault", "rank"), FAULTS)
+def test_a_process_that_fails_ends_all_with_one_line(launcher: str, fault: str, rank: int, tmp_path: Path) -> None:
+    support = str(Path(__file__).parents[1] / "support")
+    command = [*RELATUM, *arguments(tmp_path / "run", "--backbone", "faulty:build")]
+    faults = {"FAULT": fault, "FAULT_RANK": str(rank), "PYTHONPATH": support}
+    processes = srun(*command, **faults) if launcher == "srun" else [start(*command, "--devices", "2", **faults)]
+    ended = finish(*processes)
+    killed = {rank} if fault == "kill" and launcher == "srun" else set()
+    assert [code for code, _, _ in ended] == [-signal.SIGKILL if n in killed else 1 for n in range(len(ended))], ended
+    told = ("data ", "method ", "backbone ", "training ")
+    lines = [line for _, _, errors in ended for line in errors.splitlines() if not line.startswith(told)]
+    if launcher == "srun" and (fault, rank) == ("error", 0):  # each task has a log of its own
+        assert lines.pop() == (
+            "error: process 1 of 2 lost its connection to the first process, whose own output says why."
+        )
+    (line,) = lines
+    assert line.startswith(FAULTS[fault, rank])
 
 
 def wait_for(condition: object, process: subprocess.Popen[str], seconds: float = 300) -> None:

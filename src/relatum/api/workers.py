@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from relatum.config.methods import METHODS, Method
-from relatum.errors import InputError, Interrupted, RelatumError
+from relatum.errors import InputError, Interrupted, RelatumError, describe
 from relatum.system import launcher
 from relatum.system.launcher import Place
 from relatum.system.team import Team, listen
@@ -49,6 +49,11 @@ def team(place: Place | None, devices: int, device: str, arguments: Mapping[str,
     try:
         members.connect(device, store)
         yield members
+    except Exception as error:
+        last = members.end(error)
+        if last is error:
+            raise
+        raise last from error
     finally:
         members.disconnect()
         _end(children)
@@ -154,10 +159,14 @@ def main() -> int:
     _end_with_parent()
     try:
         pretrain(**arguments)
-    except RelatumError as error:
-        if not error.quiet:
-            print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    except Exception as error:
+        if "RELATUM_DEBUG" in os.environ:
+            raise
+        if isinstance(error, RelatumError) and error.quiet:
+            return error.exit_code
+        text = str(error) if isinstance(error, RelatumError) else describe(error)
+        print(f"error: {text}", file=sys.stderr)
+        return error.exit_code if isinstance(error, RelatumError) else 1
     except Interrupted as error:
         return error.exit_code
     except KeyboardInterrupt:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from relatum.cli import collections, data, evaluation, paper, tools, training, weights
-from relatum.errors import Interrupted, RelatumError, command_line, unknown
+from relatum.errors import Interrupted, RelatumError, command_line, describe, unknown
 from relatum.system import signals
 from relatum.system.text import printable
 
@@ -102,6 +102,8 @@ def main(arguments: list[str] | None = None) -> None:
     is_program = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
+    if debug:
+        os.environ["RELATUM_DEBUG"] = "1"  # for the processes that `--devices` starts
     arguments = [argument for argument in arguments if argument != "--debug"]
     with command_line():
         code = _run(arguments, debug)
@@ -145,13 +147,8 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
         error = error.__cause__
     if debug:
         raise error
-    if isinstance(error, OSError) and (error.filename is not None or error.errno is not None):
-        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        return _print_error(f"{where}{error.strerror or error}.", 1)
-    if isinstance(error, MemoryError):
-        return _print_error(f"out of memory: {error}" if str(error) else "out of memory.", 1)
-    first_line = (str(error).strip().splitlines() or [""])[0]
-    return _print_error(f"unexpected {type(error).__name__}: {first_line} (--debug shows the traceback)", 1)
+    text = describe(error)
+    return _print_error(f"{text} (--debug shows the traceback)" if text.startswith("unexpected ") else text, 1)
 
 
 def _print_stop(error: BaseException | None) -> int:

@@ -106,18 +106,18 @@ class _FusedHead(torch.autograd.Function):
 
         bn = head.bn1
         batch_statistics = bn.training or bn.running_mean is None
-        count, local_excess = float(len(pairs)), None
+        count: float | Tensor = float(len(pairs))
+        local_excess = None
         if batch_statistics:
             offset = torch.mv(weight_wide, backend.mean_input())
             backend.start(offset)
             mean, variance = offset + fixed, backend.squares() / len(pairs)
             if reduce is not None:
                 local_mean = mean
-                number, mean, variance = merge(len(pairs), mean, variance, reduce)
-                count = float(number)
+                count, mean, variance = merge(len(pairs), mean, variance, reduce)
                 local_excess = local_mean - mean
                 backend.start(offset - local_excess)
-            if count < 2:
+            elif len(pairs) < 2:
                 raise ValueError("batch-norm over a single pair has no variance: give at least two pairs")
             if bn.training:
                 update_running(bn, mean, variance, count)

@@ -10,17 +10,23 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from relatum.errors import InputError, RelatumError
+from relatum.errors import InputError, RelatumError, describe
 from relatum.system.launcher import Place
 
 T = TypeVar("T")
 _MEET_SECONDS = "RELATUM_MEET_SECONDS"
+_NEWS_SECONDS = 3  # for news of a failure to reach all processes
+_FAILURE = "failure"  # key of the store: number, exit code and message of the process that failed first
 _Failure = tuple[int, str]
 
 
@@ -34,6 +40,7 @@ class Team:
     def __init__(self, place: Place | None = None) -> None:
         self.place = place or Place()
         self.size, self.rank, self.first = self.place.size, self.place.rank, self.place.rank == 0
+        self._store: Any = None
 
     def connect(self, device: str, store: Any = None) -> None:
         """Wait until all processes are there, and connect them.
@@ -48,8 +55,8 @@ class Team:
 
         seconds = float(os.environ.get(_MEET_SECONDS, "300"))
         backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-        met = _meet(self.place, seconds, store)
-        distributed.init_process_group(backend, store=met, rank=self.rank, world_size=self.size)
+        self._store = _meet(self.place, seconds, store)
+        distributed.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size)
 
     def disconnect(self) -> None:
         """Close the connections, so that the next run of this process starts alone."""
@@ -58,6 +65,46 @@ class Team:
 
             if distributed.is_initialized():
                 distributed.destroy_process_group()
+            self._store = None
+
+    def end(self, error: Exception) -> Exception:
+        """The error that this process ends with, after one that the processes may not share: one of them prints it.
+
+        A process that fails leaves the reason in the store and prints it. The others notice a lost connection, and are
+        silent if they find a reason.
+        """
+        store, self._store = self._store, None
+        if store is None:
+            return error
+        reachable = _is_reachable(store)
+        if not _is_lost_connection(error):
+            silent = isinstance(error, RelatumError) and error.quiet
+            code, text = _describe(error)
+            if reachable:
+                with suppress(RuntimeError):
+                    store.compare_set(_FAILURE, "", json.dumps((self.rank, code, text, silent)))
+            return error if self.first or silent else _fail(code, f"{_who(self.place)}: {text}")
+        with suppress(RuntimeError), _without_warnings():  # the store ends with the first process
+            if reachable and (reason := self._reason(store)) is not None:
+                return reason
+        text = f"{_who(self.place)} lost its connection to the first process, whose own output says why."
+        return _fail(1, text, quiet=self.place.launcher == "relatum")  # with `--devices` users see the first process
+
+    def _reason(self, store: Any) -> RelatumError | None:
+        """Why a connection was lost: what the other process left in the store, or nothing; None for the first one."""
+        store.set(f"alive/{self.rank}", "")
+        deadline = time.monotonic() + _NEWS_SECONDS
+        while time.monotonic() < deadline and not store.check([_FAILURE]):
+            time.sleep(0.05)
+        if store.check([_FAILURE]):
+            rank, code, text, silent = json.loads(store.get(_FAILURE))
+            return _fail(code, text, quiet=not (silent and self.first)) if rank else None
+        silent_ones = [str(r) for r in range(self.size) if not store.check([f"alive/{r}"])]
+        text = (
+            f"process(es) {', '.join(silent_ones) or 'unknown'} of {self.size} ended without a message: killed, out of"
+            " memory, or a machine was lost. The run can be resumed."
+        )
+        return _fail(1, text, quiet=not self.first)
 
     # ------------------------------------------------------------------------------------------------ deciding together
 
@@ -78,7 +125,7 @@ class Team:
         if error is not None:
             raise error
         if message[0] is not None:
-            raise _elsewhere(*message[0])
+            raise _fail(*message[0], quiet=True)
         result: T = message[1]
         return result
 
@@ -104,9 +151,8 @@ class Team:
         if error is not None and failed == self.rank == 0:
             raise error
         code, text = failures[failed] or (1, "")
-        problem = _elsewhere(code, text if failed == 0 else f"process {failed} of {self.size}: {text}")
-        problem.quiet = not self.first
-        raise problem from error
+        text = text if failed == 0 else f"process {failed} of {self.size}: {text}"
+        raise _fail(code, text, quiet=not self.first) from error
 
     def one_per_machine_first(self, action: Callable[[], T]) -> T:
         """`together`, but the first process of each machine goes ahead: it decodes or downloads for the others."""
@@ -141,17 +187,44 @@ class Team:
 
 
 def _describe(error: Exception) -> _Failure:
-    if isinstance(error, RelatumError):
-        return error.exit_code, str(error)
-    first_line = (str(error).strip().splitlines() or [""])[0]
-    return 1, f"unexpected {type(error).__name__}: {first_line}"
+    return (error.exit_code, str(error)) if isinstance(error, RelatumError) else (1, describe(error))
 
 
-def _elsewhere(code: int, text: str) -> RelatumError:
-    """The error of another process, which that one prints."""
+def _fail(code: int, text: str, *, quiet: bool = False) -> RelatumError:
+    """An error with this exit code; `quiet` if another process prints it."""
     error = InputError(text) if code == InputError.exit_code else RelatumError(text)
-    error.quiet = True
+    error.quiet = quiet
     return error
+
+
+def _is_lost_connection(error: Exception) -> bool:
+    """Whether another process has disconnected. gloo's errors have no class of their own; they name its source file."""
+    from torch.distributed import DistError  # type: ignore[attr-defined]
+
+    return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/" in str(error))
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Inside, nothing is printed: torch writes a long C++ traceback when a store is gone."""
+    sys.stderr.flush()
+    kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)
+
+
+def _is_reachable(store: Any) -> bool:
+    """Whether the first process still listens."""
+    try:
+        socket.create_connection((store.host, store.port), _NEWS_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 # ------------------------------------------------------------------------------------------------------------- meeting
@@ -174,12 +247,8 @@ def _meet(place: Place, seconds: float, store: Any = None) -> Any:
 
     deadline = time.monotonic() + seconds
 
-    def client(host: str, port: int, patience: float) -> Any:
-        wait = timedelta(seconds=max(patience, 1))
-        return TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait)
-
     try:
-        agent = client(place.address, place.port, seconds) if place.agent_store else None
+        agent = _connect(place.address, place.port, seconds) if place.agent_store else None
         if place.rank == 0:
             if store is None:
                 port = 0 if agent is not None else place.port
@@ -195,7 +264,7 @@ def _meet(place: Place, seconds: float, store: Any = None) -> Any:
                 host, _, text = agent.get("relatum").decode().partition("|")
                 port = int(text)
             try:
-                store = client(host, port, 10 if agent is not None else deadline - time.monotonic())
+                store = _connect(host, port, 10 if agent is not None else max(deadline - time.monotonic(), 1))
                 if _greet(place, store, min(deadline, time.monotonic() + 10) if agent is not None else deadline):
                     return store
             except RuntimeError:  # an address of processes that are gone: a new one will follow
@@ -208,6 +277,26 @@ def _meet(place: Place, seconds: float, store: Any = None) -> Any:
             f"{_who(place)} could not connect to the other processes at {place.address}:{place.port}: {reason}"
         ) from None
     raise _missing(place, seconds)
+
+
+def _connect(host: str, port: int, seconds: float) -> Any:
+    """A connection to a store. A stranger who listens on the port and never answers would be waited for without end."""
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+    made: Future[Any] = Future()
+
+    def connect() -> None:
+        wait = timedelta(seconds=seconds)
+        try:
+            made.set_result(TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait))
+        except Exception as error:
+            made.set_exception(error)
+
+    threading.Thread(target=connect, daemon=True, name="relatum-connect").start()
+    try:
+        return made.result(seconds + 5)
+    except TimeoutError:
+        raise RuntimeError("no answer; another program may use this port (choose another $MASTER_PORT)") from None
 
 
 def _welcome(place: Place, store: Any, deadline: float) -> None:

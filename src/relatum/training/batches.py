@@ -105,6 +105,10 @@ class BatchMaker:
             small_views=self._small_views(epoch, pixels),
         )
 
+    def images_of(self, step: int) -> NDArray[np.int64]:
+        """The images of a step over all processes."""
+        return self._mini_batch(step)[1]
+
     def _mini_batch(self, step: int) -> tuple[int, NDArray[np.int64]]:
         """The epoch of a step, and the images of its mini-batch over all processes."""
         epoch, within = divmod(step, self.steps_per_epoch)

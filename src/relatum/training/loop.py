@@ -13,10 +13,9 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning_fabric import Fabric
-from torch import Tensor
+from torch import Tensor, distributed
 
 from relatum.config import Recipe
 from relatum.errors import InputError, Interrupted, RelatumError
@@ -159,7 +158,7 @@ class Trainer:
                 self._after_step(batch, loss, values, metrics)
                 self.display.tick(self.step)
                 if stop or (stopped and self.maker.world == 1):
-                    self._check_finite(batch, loss)
+                    self._check_finite(loss)
                     self.save(metrics)
                     self.fabric.barrier()  # nobody ends before the first process has saved: launchers kill the rest
                     signum = stopped[0] if stopped else signal.SIGTERM
@@ -173,10 +172,17 @@ class Trainer:
         """Loss and metrics over all processes, and whether any of them wants to stop: then all do, at the same step."""
         if self.maker.world == 1:
             return loss, dict(values), stop
-        message = torch.stack([loss.new_tensor(float(stop)), loss, *(v.to(loss.dtype) for v in values.values())])
-        total: Any = self.fabric.all_reduce(message, reduce_op="sum")
-        loss, *means = total[1:] / self.maker.world
-        return loss, dict(zip(values, means, strict=True)), bool(total[0] > 0)
+        stopping = torch.tensor(float(stop))
+        message = torch.stack([loss, *(v.to(loss.dtype) for v in values.values())])
+        if loss.device.type == "cpu":  # one message for both
+            message = torch.cat([message, stopping.to(loss.dtype)[None]])
+            distributed.all_reduce(message)
+            message, stopping = message[:-1], message[-1]
+        else:  # hosts tell one another directly, and nobody waits for a device
+            distributed.all_reduce(message)
+            distributed.all_reduce(stopping)
+        loss, *means = message / self.maker.world
+        return loss, dict(zip(values, means, strict=True)), bool(stopping > 0)
 
     def _log(self) -> Any:
         """Where metrics go: the first process writes them."""
@@ -240,18 +246,20 @@ class Trainer:
         milestone = any(step == -(-self.total * percent // 100) for percent in MILESTONES)
         save = due or late or epoch_ends or milestone
         if save:
-            self._check_finite(batch, loss)
+            self._check_finite(loss)
             self.save(metrics)
         elif step % every == 0 and not torch.isfinite(loss):
-            self._check_finite(batch, loss)
+            self._check_finite(loss)
 
-    def _check_finite(self, batch: Batch, loss: Tensor) -> None:
+    def _check_finite(self, loss: Tensor) -> None:
         """Stop before a checkpoint if the loss, a weight or a buffer is not finite: checkpoints stay good ones."""
         what = health.not_finite(loss, self.objective)
         if what:
-            indices = np.empty(0, np.int64) if batch.indices is None else batch.indices.cpu().numpy()
+            indices = self.maker.images_of(self.step - 1)
             images = self.maker.names(indices) or [f"number {number}" for number in indices]
-            raise RelatumError(messages.not_finite(what, self.step, images, self._good))
+            error = RelatumError(messages.not_finite(what, self.step, images, self._good))
+            error.quiet = not self.fabric.is_global_zero  # all processes see it, and the first one knows the checkpoint
+            raise error
 
     def _row(self, loss: Tensor, values: Mapping[str, Tensor]) -> dict[str, Any]:
         now = time.monotonic()
