@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from relatum.runs.exchange import import_weights
 from safetensors.torch import load_file, save_file
 from shard_maker import png, write_tar
 
@@ -28,7 +29,6 @@ from relatum.data import shards
 from relatum.data.stream.store import INDEX_FILE
 from relatum.errors import RelatumError
 from relatum.runs import checkpoint, ledger
-from relatum.runs.exchange import import_weights
 from relatum.runs.folder import RunFolder
 from relatum.runs.reading import read_run
 from relatum.runs.weights import load_backbone, save_weights
