@@ -112,7 +112,7 @@ def draft(
 
 
 def find_recipe(name: str | Path) -> Path:
-    """A recipe file, or one that comes with relatum by its name (`hour`), in the clone or as the wheel installs it."""
+    """A recipe file, or the name of one that comes with relatum (`hour`): from the clone, or from the wheel."""
     path = Path(name)
     if path.exists() or len(path.parts) > 1:
         return path
