@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import relatum
 import relatum.data
 from relatum import registry
-from relatum.cli import app
+from relatum.cli.app import app
 from relatum.data import download, sets
 from relatum.errors import InputError
 

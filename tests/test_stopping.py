@@ -134,3 +134,20 @@ cli.main(sys.argv[1:])
     assert result.returncode == 128 + signal.SIGUSR2, result.stderr
     assert "stopped at step 4 of 500000" in result.stderr
     assert list((tmp_path / "run" / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_command_line_is_imported(number: signal.Signals, tmp_path: Path) -> None:
+    program = f"""
+import os, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            os.kill(os.getpid(), {int(number)})
+sys.meta_path.insert(0, Finder())
+from relatum.cli import main
+main(["list", "methods"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stderr == f"stopped by {number.name}.\n"

@@ -8,7 +8,7 @@ import sys
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-_MODULES = ["relatum.cli", "relatum.training.run", "relatum.objectives", "relatum.training.health", "killing"]
+_MODULES = ["relatum.cli.app", "relatum.training.run", "relatum.objectives", "relatum.training.health", "killing"]
 
 
 def start(arguments: list[str], log: Path) -> BaseProcess:

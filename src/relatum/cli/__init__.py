@@ -1,8 +1,24 @@
 """The command line: `app` registers the commands and handles errors; each group of commands is one file.
 
-Nothing imports this package. Everything heavy is imported inside a command, so that `relatum --help` is instant.
+Nothing imports this package. Everything heavy is imported inside a command, so that `relatum --help` is instant. Even
+the table of commands is imported inside `main`: a Ctrl-C in the first tenths of a second is a stop like any other.
 """
 
-from relatum.cli.app import app, main
+from __future__ import annotations
 
-__all__ = ["app", "main"]
+import sys
+
+from relatum.cli.stops import print_stop
+from relatum.system import signals
+
+__all__ = ["main"]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command and exit; errors are one or two lines on standard error."""
+    try:
+        with signals.raising():
+            from relatum.cli.app import main as run
+    except KeyboardInterrupt as error:
+        sys.exit(print_stop(error))
+    run(arguments)

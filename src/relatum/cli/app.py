@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from relatum.cli import collections, data, evaluation, paper, tools, training, weights
+from relatum.cli.stops import print_stop
 from relatum.errors import Interrupted, RelatumError, command_line, describe, unknown
 from relatum.system import signals
 from relatum.system.text import printable
@@ -68,7 +69,7 @@ def _interruptible(command: Command) -> Command:
                 print(printable(error), file=sys.stderr)
             raise typer.Exit(error.exit_code) from None
         except signals.Stop as error:
-            raise typer.Exit(_print_stop(error)) from None
+            raise typer.Exit(print_stop(error)) from None
 
     return run
 
@@ -122,7 +123,7 @@ def _run(arguments: list[str], debug: bool) -> int:
             raise
         return error.exit_code if error.quiet else _print_error(f"{error}", error.exit_code)
     except KeyboardInterrupt as error:
-        return _print_stop(error)
+        return print_stop(error)
     except BrokenPipeError:  # the reader of our output has closed it, as in `relatum list methods | head -1`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -143,19 +144,12 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
         return _print_error(message, int(error.exit_code) or 2)
     if isinstance(error, typer.Abort):  # what the CLI library makes of KeyboardInterrupt and EOFError
         if not isinstance(error.__cause__, Exception):
-            return _print_stop(error.__cause__)
+            return print_stop(error.__cause__)
         error = error.__cause__
     if debug:
         raise error
     text = describe(error)
     return _print_error(f"{text} (--debug shows the traceback)" if text.startswith("unexpected ") else text, 1)
-
-
-def _print_stop(error: BaseException | None) -> int:
-    """Say which signal ended the command; the exit code is 128 plus its number."""
-    signum = error.signum if isinstance(error, signals.Stop) else signal.SIGINT
-    print(f"stopped by {signal.Signals(signum).name}.", file=sys.stderr)
-    return 128 + signum
 
 
 def _print_error(message: str, code: int) -> int:

@@ -20,7 +20,7 @@ from relatum.paper.grid import Evaluation, Pretraining, Scale
 from relatum.paper.measured import DONE, Results, score
 from relatum.paper.plan import plan
 from relatum.system.durations import duration
-from relatum.system.files import write_json, write_text
+from relatum.system.files import FULL, write_error, write_json, write_text
 from relatum.system.outputs import mark_output
 
 
@@ -91,7 +91,9 @@ def reproduce(
     try:
         rendered = write(planned, results, Path(out))
     except OSError as error:
-        raise InputError(f"cannot write tables to {out}: {error.strerror}.") from None
+        if error.errno in FULL:
+            raise write_error(Path(out), error) from None
+        raise InputError(f"cannot write tables to {out}: {error.strerror or error}.") from None
     if as_json:
         print(_to_json(rendered[0] if len(rendered) == 1 else {"tables": rendered}))
     else:

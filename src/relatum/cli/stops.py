@@ -1,0 +1,15 @@
+"""What a command says when a signal stops it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+from relatum.system import signals
+
+
+def print_stop(error: BaseException | None) -> int:
+    """Say which signal ended the command; the exit code is 128 plus its number."""
+    signum = error.signum if isinstance(error, signals.Stop) else signal.SIGINT
+    print(f"stopped by {signal.Signals(signum).name}.", file=sys.stderr)
+    return 128 + signum
