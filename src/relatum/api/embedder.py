@@ -174,4 +174,5 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         tags.input_tags.string = True
         tags.non_deterministic = False
+        tags.transformer_tags.preserves_dtype = []  # representations are float32, whatever the pixels are
         return tags
