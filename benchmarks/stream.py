@@ -5,7 +5,8 @@
 Shards of small PNG files (of a dataset's images, or of noisy gradients) are made in the folder `--work` and served by a
 web server on this machine, so the cache of blocks is used and can be smaller than the data. The number of each image is
 written in its first pixel: what is counted is what was decoded. One epoch is walked by one process and by two (without
-training); then steps of Conv-4 with K = 8 alternate between the stream and the memory map.
+training); one and two processes train an epoch, are killed in its middle and resumed; then steps of Conv-4 with K = 8
+alternate between the stream and the memory map.
 """
 
 import argparse
@@ -13,7 +14,11 @@ import io
 import json
 import multiprocessing
 import os
+import re
+import signal
 import statistics
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Iterator
@@ -142,7 +147,7 @@ def walk(url: str, cache_gb: float, rank: int, world: int, answers: Any) -> None
         first = pixels.rows[pixels.slots, 0, 0].astype(np.int64)
         np.add.at(counts, first[:, 0] + 256 * first[:, 1] + 65536 * first[:, 2], 1)
         if step % max(1, maker.steps_per_epoch // 100) == 0:
-            samples.append((step / maker.steps_per_epoch, memory(), cached()))
+            samples.append((round(step / maker.steps_per_epoch, 3), round(memory(), 1), round(cached(), 1)))
     answers.put((rank, counts, samples, time.perf_counter() - began))
 
 
@@ -196,11 +201,46 @@ def speed(url: str, folder: Path, cache_gb: float, blocks: int, steps: int) -> d
     }
 
 
+def killed_and_resumed(url: str, cache_gb: float, world: int, work: Path) -> dict[str, Any]:
+    """Train an epoch twice, once undisturbed and once killed in its middle and resumed: are the results the same?"""
+    command = [sys.executable, "-m", "relatum", "pretrain", url, "--views", "2", "--batch-size", "2000"]
+    command += ["--epochs", "1", "--device", "cpu", "--devices", str(world), "--threads", "1", "--side", str(SIDE)]
+    for setting in (
+        f"data.cache_gb={cache_gb}",
+        "log.every_steps=1",
+        "checkpoint.every_steps=5",
+        f"data.window={WINDOW}",
+    ):
+        command += ["--set", setting]
+    whole, broken = (work / f"{name}-{world}" for name in ("whole", "killed"))
+    subprocess.run([*command, "--out", str(whole), "--overwrite"], check=True)
+    process = subprocess.Popen([*command, "--out", str(broken), "--overwrite"], start_new_session=True)
+    metrics = broken / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_text().count("\n") < 43:
+        assert process.poll() is None, "it ended before it was killed"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    at = metrics.read_text().count("\n")
+    subprocess.run([*command, "--out", str(broken), "--resume"], check=True)
+    rows = [[json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()] for run in (whole, broken)]
+    for row in (*rows[0], *rows[1]):
+        row.pop("views_per_second")
+    weights = [(run / "backbone.safetensors").read_bytes() for run in (whole, broken)]
+    return {
+        "processes": world,
+        "steps": len(rows[0]),
+        "killed_at_step": at,
+        "same_weights": weights[0] == weights[1],
+        "same_metrics": rows[0] == rows[1],
+    }
+
+
 def plot(results: list[dict[str, Any]], limit_mb: float, path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    matplotlib.rcParams["svg.hashsalt"] = "relatum"
+    matplotlib.rcParams |= {"svg.hashsalt": "relatum", "svg.fonttype": "none"}
     canvas = Figure(figsize=(8, 3.6), layout="constrained")
     left, right = canvas.subplots(1, 2)
     for result in results:
@@ -210,8 +250,8 @@ def plot(results: list[dict[str, Any]], limit_mb: float, path: Path) -> None:
         right.plot([100 * d for d in done], disk, label=name)
     right.axhline(limit_mb, color="grey", linestyle=":", label="stated size of the cache")
     for axes, title in ((left, "memory of the first process, MB"), (right, "cache on disk, MB")):
-        axes.set(xlabel="percent of an epoch", title=title, ylim=(0, None))
-        axes.legend(frameon=False, fontsize=8)
+        axes.set(xlabel="percent of an epoch", title=title, ylim=(0, 1.15 * axes.get_ylim()[1]))
+        axes.legend(frameon=False, fontsize=8, loc="lower right")
     canvas.savefig(path, metadata={"Date": None})
 
 
@@ -222,7 +262,7 @@ def main() -> None:
     parser.add_argument("--cache-mb", type=float, default=64.0)
     parser.add_argument("--blocks", type=int, default=10, help="blocks of steps that are timed")
     parser.add_argument("--steps", type=int, default=20, help="steps per block")
-    parser.add_argument("--part", choices=("shards", "epochs", "speed"), help="do only this part")
+    parser.add_argument("--part", choices=("shards", "epochs", "kill", "speed"), help="do only this part")
     parser.add_argument("--work", type=Path, required=True, help="folder for shards and caches")
     parser.add_argument("--out", type=Path, default=DOCS, help="folder of stream.json and stream.svg")
     options = parser.parse_args()
@@ -250,14 +290,21 @@ def main() -> None:
         for result in document["epochs"]:
             print({key: value for key, value in result.items() if key != "memory_mb"}, flush=True)
         plot(document["epochs"], options.cache_mb, options.out / "stream.svg")
+    if options.part in (None, "kill"):
+        document["kill"] = [killed_and_resumed(url, cache_gb, world, options.work) for world in (1, 2)]
+        print(document["kill"], flush=True)
     if options.part in (None, "speed"):
         document["step"] = speed(url, folder, cache_gb, options.blocks, options.steps)
         print(document["step"], flush=True)
     server.terminate()
     document |= {"threads": torch.get_num_threads(), **provenance.record()}
-    path.write_text(json.dumps(document, indent=1) + "\n")
+    text = re.sub(r"\[\s+([\d.]+),\s+([\d.]+),\s+([\d.]+)\s+\]", r"[\1, \2, \3]", json.dumps(document, indent=1))
+    path.write_text(text + "\n")
     for result in document.get("epochs", []):
         assert result["seen_once"] == result["images"], "an image was not seen exactly once"
+    for result in document.get("kill", []):
+        assert result["same_weights"], "a run that was killed and resumed has other weights"
+        assert result["same_metrics"], "a run that was killed and resumed has other metrics"
 
 
 if __name__ == "__main__":

@@ -118,6 +118,32 @@ def test_two_processes_train_one_run(pictures: Path, tmp_path: Path) -> None:
     assert (run / "backbone.safetensors").read_bytes() == first
 
 
+STATEFUL = {  # methods that carry state from step to step or from epoch to epoch, and labels that few images have
+    "deepcluster": ("--set", "objective.clusters=5"),
+    "moco": ("--set", "objective.queue=32"),
+    "byol": (),
+    "dino": (),
+    "swav": (),
+    "supervised": ("--labels", "0.5"),
+    "relational": ("--labels", "0.3"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", STATEFUL)
+def test_runs_of_three_processes_are_those_of_one(method: str, tmp_path: Path) -> None:
+    """Two epochs whose last mini-batch has fewer images (2) than there are processes; 32 are not divisible by 3."""
+    command = [*RELATUM, "pretrain", "shapes", "--method", method, "--limit-train", "162", "--batch-size", "32"]
+    command += ["--views", "2", "--epochs", "2", "--device", "cpu", "--threads", "1", "--set", "log.every_steps=1"]
+    devices: dict[str, tuple[str, ...]] = {"one": (), "three": ("--devices", "3")}
+    for name, more in devices.items():
+        ((code, _, error),) = finish(start(*command, *STATEFUL[method], "--out", str(tmp_path / name), *more))
+        assert code == 0, error
+    one, three = (rows(tmp_path / name) for name in devices)
+    assert [row["step"] for row in three] == list(range(1, 13))
+    np.testing.assert_allclose([row["loss"] for row in three], [row["loss"] for row in one], rtol=0, atol=1e-3)
+
+
 @pytest.mark.slow
 def test_fifty_steps_and_five_epochs_of_two_processes_are_those_of_one(tmp_path: Path) -> None:
     """Losses to 1e-3 at each of 50 steps (5 epochs), and the same linear accuracy within half a point."""
