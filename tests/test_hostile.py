@@ -18,18 +18,19 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from relatum.runs.exchange import import_weights
 from safetensors.torch import load_file, save_file
 from shard_maker import png, write_tar
 
 import relatum
 from relatum import api, backbones, config
-from relatum.collection.index import build_index, index_file
+from relatum.collection.index import index_file
+from relatum.collection.indexing import build_index
 from relatum.data import shards
 from relatum.data.stream.store import INDEX_FILE
 from relatum.errors import RelatumError
 from relatum.runs import checkpoint, ledger
 from relatum.runs.folder import RunFolder
+from relatum.runs.import_weights import import_weights
 from relatum.runs.reading import read_run
 from relatum.runs.weights import load_backbone, save_weights
 from relatum.system.untrusted import parse_json, parse_toml, read_bounded
@@ -288,7 +289,7 @@ def test_an_embedder_from_a_stranger(evil: Path, run: Path) -> None:
     folder.mkdir()
     shutil.copy(run / "backbone.safetensors", folder / "backbone.safetensors")
     (folder / "embedder.json").write_text(json.dumps({"backbone": "evil:make", "out": str(run)}))
-    assert "which is code" in refused(lambda: relatum.Embedder.load(folder))
+    assert "which is Python code" in refused(lambda: relatum.Embedder.load(folder))
     (folder / "embedder.json").write_text(json.dumps({"backbone": "conv4", "out": str(run)}))
     assert relatum.Embedder.load(folder).out is None
     for text in ("[" * 100_000, "[]", "{}x", '{"surprise": 1}'):

@@ -13,7 +13,7 @@ from browser import CHROMIUM, DRIVER, Browser
 from PIL import Image
 
 from relatum import backbones
-from relatum.collection.index import build_index, load_thumbnails
+from relatum.collection.indexing import build_index, load_thumbnails
 from relatum.collection.overview import overview
 from relatum.report.collection_page import write_collection_page
 from relatum.runs.weights import save_weights

@@ -192,7 +192,7 @@ def _index(
     root: StrPath | None,
     progress: bool,
 ) -> Index:
-    from relatum.collection.index import build_index
+    from relatum.collection.indexing import build_index
 
     note_unfinished(run, "used", show=progress)
     architecture = architecture_of(run, backbone)

@@ -54,7 +54,7 @@ def explore(
     else:
         pretrain(source, out=run.path, minutes=minutes, seed=seed, device=device, quiet=quiet)
     mark_output(run.path)  # the page and the index are not photos, whatever becomes of the recipe
-    from relatum.collection.index import build_index, load_thumbnails
+    from relatum.collection.indexing import build_index, load_thumbnails
     from relatum.collection.overview import overview
     from relatum.report.collection_page import write_collection_page
 

@@ -22,7 +22,8 @@ from relatum.config.methods import METHODS, Method
 from relatum.errors import InputError, Interrupted, RelatumError, describe
 from relatum.system import launcher
 from relatum.system.launcher import Place
-from relatum.system.team import Team, listen
+from relatum.system.rendezvous import listen
+from relatum.system.team import Team
 
 _END_SECONDS = 60  # for other processes to end after this one
 _ORDERLY = (2, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes that all processes have agreed on

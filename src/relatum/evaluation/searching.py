@@ -1,6 +1,6 @@
 """`search`: the images of a gallery that are nearest to query images, and a contact sheet.
 
-The representations of a folder or dataset are kept with the run (`collection.index`), so that a second search reads
+The representations of a folder or dataset are kept with the run (`collection.indexing`), so that a second search reads
 them and only decodes the queries. Files with the same bytes count as one image.
 """
 
@@ -19,7 +19,8 @@ from torch import nn
 
 from relatum import data as sources
 from relatum import registry
-from relatum.collection.index import Index, build_index, load_pixels, preprocessing
+from relatum.collection.index import Index
+from relatum.collection.indexing import build_index, load_pixels, preprocessing
 from relatum.data import folder, sets
 from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason

@@ -11,17 +11,14 @@ import json
 import os
 import socket
 import sys
-import threading
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from typing import Any, TypeVar
 
 from relatum.errors import InputError, RelatumError, describe
 from relatum.system.launcher import Place
+from relatum.system.rendezvous import meet, who
 
 T = TypeVar("T")
 _MEET_SECONDS = "RELATUM_MEET_SECONDS"
@@ -55,7 +52,7 @@ class Team:
 
         seconds = float(os.environ.get(_MEET_SECONDS, "300"))
         backend = "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo"
-        self._store = _meet(self.place, seconds, store)
+        self._store = meet(self.place, seconds, store)
         distributed.init_process_group(backend, store=self._store, rank=self.rank, world_size=self.size)
 
     def disconnect(self) -> None:
@@ -83,11 +80,11 @@ class Team:
             if reachable:
                 with suppress(RuntimeError):
                     store.compare_set(_FAILURE, "", json.dumps((self.rank, code, text, silent)))
-            return error if self.first or silent else _fail(code, f"{_who(self.place)}: {text}")
+            return error if self.first or silent else _fail(code, f"{who(self.place)}: {text}")
         with suppress(RuntimeError), _without_warnings():  # the store ends with the first process
             if reachable and (reason := self._reason(store)) is not None:
                 return reason
-        text = f"{_who(self.place)} lost its connection to the first process, whose own output says why."
+        text = f"{who(self.place)} lost its connection to the first process, whose own output says why."
         return _fail(1, text, quiet=self.place.launcher == "relatum")  # with `--devices` users see the first process
 
     def _reason(self, store: Any) -> RelatumError | None:
@@ -225,110 +222,3 @@ def _is_reachable(store: Any) -> bool:
     except OSError:
         return False
     return True
-
-
-# ------------------------------------------------------------------------------------------------------------- meeting
-
-
-def listen() -> Any:
-    """A store on a free port of this machine, for processes that this one starts."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    return TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-
-
-def _meet(place: Place, seconds: float, store: Any = None) -> Any:
-    """A store that exactly the processes of this launch share.
-
-    torchrun 2.13 gives restarted processes the store of those before them, with their keys in it: a process that reads
-    an old address waits for ever. So the first process opens a new store, and everyone proves to be new (`_greet`).
-    """
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    deadline = time.monotonic() + seconds
-
-    try:
-        agent = _connect(place.address, place.port, seconds) if place.agent_store else None
-        if place.rank == 0:
-            if store is None:
-                port = 0 if agent is not None else place.port
-                store = TCPStore(place.address, port, is_master=True, wait_for_workers=False)
-            if agent is not None:
-                agent.set("relatum", f"{place.address}|{store.port}")
-            _welcome(place, store, deadline)
-            return store
-        while time.monotonic() < deadline:
-            host, port = place.address, place.port
-            if agent is not None:
-                agent.set_timeout(timedelta(seconds=max(deadline - time.monotonic(), 1)))
-                host, _, text = agent.get("relatum").decode().partition("|")
-                port = int(text)
-            try:
-                store = _connect(host, port, 10 if agent is not None else max(deadline - time.monotonic(), 1))
-                if _greet(place, store, min(deadline, time.monotonic() + 10) if agent is not None else deadline):
-                    return store
-            except RuntimeError:  # an address of processes that are gone: a new one will follow
-                if agent is None:
-                    raise
-            time.sleep(0.2)
-    except (RuntimeError, ValueError, OSError) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:160]
-        raise RelatumError(
-            f"{_who(place)} could not connect to the other processes at {place.address}:{place.port}: {reason}"
-        ) from None
-    raise _missing(place, seconds)
-
-
-def _connect(host: str, port: int, seconds: float) -> Any:
-    """A connection to a store. A stranger who listens on the port and never answers would be waited for without end."""
-    from torch.distributed import TCPStore  # type: ignore[attr-defined]
-
-    made: Future[Any] = Future()
-
-    def connect() -> None:
-        wait = timedelta(seconds=seconds)
-        try:
-            made.set_result(TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait))
-        except Exception as error:
-            made.set_exception(error)
-
-    threading.Thread(target=connect, daemon=True, name="relatum-connect").start()
-    try:
-        return made.result(seconds + 5)
-    except TimeoutError:
-        raise RuntimeError("no answer; another program may use this port (choose another $MASTER_PORT)") from None
-
-
-def _welcome(place: Place, store: Any, deadline: float) -> None:
-    """Wait for every other process and confirm the name that each gave itself."""
-    begun = time.monotonic()
-    names: dict[int, str] = {}
-    while len(names) < place.size - 1:
-        for rank in range(1, place.size):
-            key = f"here/{rank}"
-            if rank not in names and store.check([key]):
-                names[rank] = store.get(key).decode()
-        if time.monotonic() > deadline:
-            raise _missing(place, time.monotonic() - begun, [r for r in range(1, place.size) if r not in names])
-        time.sleep(0.01)
-    store.set("go", json.dumps(names))
-
-
-def _greet(place: Place, store: Any, deadline: float) -> bool:
-    """Give a name that nobody had before, and see whether the first process confirms it."""
-    name = f"{uuid.uuid4()} on {socket.gethostname()}"
-    store.set(f"here/{place.rank}", name)
-    store.wait(["go"], timedelta(seconds=max(deadline - time.monotonic(), 1)))
-    return bool(json.loads(store.get("go")).get(str(place.rank)) == name)
-
-
-def _who(place: Place) -> str:
-    return f"process {place.rank} of {place.size}"
-
-
-def _missing(place: Place, seconds: float, ranks: list[int] | None = None) -> RelatumError:
-    which = "the others" if ranks is None else f"process(es) {', '.join(map(str, ranks))}"
-    hint = " (srun must start one task per process)" if place.launcher == "srun" else ""
-    return RelatumError(
-        f"{_who(place)} waited {seconds:.0f} s for {which}, which {place.launcher} should have started{hint}."
-    )

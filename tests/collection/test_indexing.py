@@ -15,8 +15,9 @@ from PIL import Image
 import relatum
 from relatum import backbones
 from relatum.cli import main
-from relatum.collection import index as index_module
-from relatum.collection.index import build_index, index_file
+from relatum.collection import indexing
+from relatum.collection.index import index_file
+from relatum.collection.indexing import build_index
 from relatum.errors import InputError
 from relatum.runs.weights import save_weights
 
@@ -89,8 +90,8 @@ def test_unreadable_files_are_read_again_only_when_they_change(
     first = build_index(run, photos, progress=False)
     assert [item.path for item in first.skipped] == ["broken.jpg"]
     read: list[str] = []
-    actual = index_module.digest
-    monkeypatch.setattr(index_module, "digest", lambda content: read.append("file") or actual(content))
+    actual = indexing.digest
+    monkeypatch.setattr(indexing, "digest", lambda content: read.append("file") or actual(content))
     assert [item.path for item in build_index(run, photos, progress=False).skipped] == ["broken.jpg"]
     assert read == []
     shutil.copy(photos / "trip/07.png", photos / "added.png")
