@@ -148,8 +148,8 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
         Args:
             folder: the folder.
-            backbone: the backbone's name, if it is a `module:function`, which is never imported only because a file
-                names it.
+            backbone: the backbone's name, if it is a `module:function`, which is not imported
+                unless you name it here.
         """
         from relatum import registry
         from relatum.runs.weights import load_backbone
