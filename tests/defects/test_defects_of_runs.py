@@ -7,6 +7,7 @@ Each fails on the commit before the repairs (ce32afb), as the table in docs/defe
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import blackbox
@@ -155,7 +156,7 @@ def test_05_a_run_inside_the_photos_is_not_data(tmp_path: Path) -> None:
 def test_11_a_resume_notices_a_changed_image(tmp_path: Path) -> None:
     data = blackbox.photos(tmp_path / "photos", 1030)
     folder = killed_run(
-        data, tmp_path / "run", "--batch-size", 1030, "--epochs", 50, "--views", 1, "--method", "rotation"
+        data, tmp_path / "run", "--batch-size", 1030, "--epochs", 50, "--views", 1, "--method", "supervised"
     )
     Image.new("RGB", (32, 32)).save(data / "a" / "07.png")
     resume(folder).check_clear()
@@ -457,8 +458,10 @@ def test_19_a_full_disk_names_the_path(whole: Path, photos: Path, tmp_path: Path
 
 
 def test_19_a_failed_import_leaves_nothing(whole: Path, tmp_path: Path) -> None:
-    torch.save(load_file(whole / "backbone.safetensors"), tmp_path / "w.pt")
-    with blackbox.disk(tmp_path / "disk", "116k") as disk:  # room for the weights, and for no more
+    weights_file = whole / "backbone.safetensors"
+    torch.save(load_file(weights_file), tmp_path / "w.pt")
+    pages = -(-weights_file.stat().st_size // 4096) + 1  # room for the weights, and for little more
+    with blackbox.disk(tmp_path / "disk", f"{4 * pages}k") as disk:
         done = relatum("import", tmp_path / "w.pt", "--backbone", "conv4", "--out", disk / "run")
         done.check_clear()
         left = [path for path in disk.rglob("*") if path.is_file()]
@@ -467,7 +470,7 @@ def test_19_a_failed_import_leaves_nothing(whole: Path, tmp_path: Path) -> None:
 
 def test_19_weights_that_are_not_numbers_are_refused(photos: Path, whole: Path, tmp_path: Path) -> None:
     state = load_file(whole / "backbone.safetensors")
-    next(iter(state.values())).view(-1)[0] = float("nan")
+    next(value for value in state.values() if value.is_floating_point()).view(-1)[0] = float("nan")
     metadata = {"backbone": "conv4", "num_features": 64, "mean": [0.5] * 3, "std": [0.25] * 3, "side": 32}
     save_file(state, tmp_path / "w.safetensors", {"relatum": json.dumps(metadata)})
     relatum("embed", tmp_path / "w.safetensors", photos, "--out", tmp_path / "z.npz").check_clear()
@@ -477,13 +480,16 @@ def test_19_too_many_threads_are_refused(photos: Path, tmp_path: Path) -> None:
     relatum("pretrain", photos, "--out", tmp_path / "run", *SHORT, "--threads", 100000).check_clear()
 
 
+LEARNS_NOTHING = r"(note|warning): [^:]*(loss has grown|representations|chance|collapsed)"
+
+
 def test_19_a_run_that_learns_nothing_warns(photos: Path, tmp_path: Path) -> None:
     done = relatum("pretrain", photos, "--out", tmp_path / "run", *SHORT, "--set", "train.lr=1e6")
-    assert done.code == 1 or "warning" in done.said.lower(), done.said
+    assert done.code == 1 or re.search(LEARNS_NOTHING, done.said), done.said
     constant = tmp_path / "constant"
     for name in "ab":
         (constant / name).mkdir(parents=True)
         for i in range(16):
             Image.new("RGB", (32, 32), (9, 9, 9)).save(constant / name / f"{i}.png")
     done = relatum("pretrain", constant, "--out", tmp_path / "run2", *SHORT, "--epochs", 8)
-    assert done.code == 1 or "warning" in done.said.lower(), done.said
+    assert done.code == 1 or re.search(LEARNS_NOTHING, done.said), done.said

@@ -128,6 +128,7 @@ def killed_run(data: Path, out: Path, *flags: object, lines: int = 5) -> Path:
         time.sleep(0.01)
     process.kill()
     _, errors = process.communicate()
+    assert (out / "run.json").exists(), errors
     assert not (out / "backbone.safetensors").exists(), errors
     return out
 

@@ -79,6 +79,7 @@ def evaluate(
     started = time.perf_counter()
     run = Path(run)
     recipe = read_recipe(run)
+    RunFolder(run).warn_if_recipe_changed()
     parsed = _settings(protocol, row.settings, settings or {}, epochs)
 
     from relatum.data import may_have_labels

@@ -26,6 +26,7 @@ from relatum.system.files import (
     write_text,
 )
 from relatum.system.locks import Owner, lock_folder, remove_if_empty
+from relatum.system.progress import Display
 from relatum.system.untrusted import MAX_RECIPE, parse_toml, read_bounded
 
 _REMOVED = ".removed-"  # folders on their way out
@@ -180,6 +181,11 @@ class RunFolder:
         if not values.get("data.name"):
             raise InputError(f"{self.recipe} is empty or damaged: it names no data.")
         return config.Recipe.from_values(values, finished=True)
+
+    def warn_if_recipe_changed(self) -> None:
+        """Say that recipe.toml is not as the run wrote it: results would name, and use, what it says now."""
+        if self.recipe_changed():
+            Display().warn(f"{self.recipe} was changed after the run started: results rely on what it says now.")
 
     def update_record(self, **changes: Any) -> None:
         """Change some keys of run.json and keep the others."""

@@ -53,9 +53,11 @@ def collect(run: str | Path, commands: Sequence[str] = ()) -> dict[str, Any]:
     folder = RunFolder(run)
     if not folder.finished():
         raise InputError(f"{folder.path} contains no finished run; only finished runs belong in the ledger.")
+    if folder.recipe_changed():
+        raise InputError(f"{folder.recipe} was changed after the run started; it does not belong in the ledger.")
     recipe = config.read_toml(folder.recipe)
     results = [result for path in folder.results() if (result := _read_result(path)) is not None]
-    record = folder.read_record()
+    record = {} if folder.record_damaged() else folder.read_record()
     recipe_command = f"relatum pretrain {recipe.get('data', {}).get('name')} --recipe {names.RECIPE}"
     return {
         "id": folder.path.name,

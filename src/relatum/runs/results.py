@@ -111,13 +111,13 @@ def make_result(
     tag: str = "",
 ) -> Result:
     """A result, completed with how the run was pretrained and where the result is computed."""
-    where = provenance.record()
+    where, folder = provenance.record(), RunFolder(run)
     return Result(
         protocol=protocol,
         dataset=file_safe(dataset),
         split=split,
         accuracy=None if accuracy is None else round(accuracy, 4),
-        pretrain=pretrain_record(recipe, RunFolder(run).read_record()),
+        pretrain=pretrain_record(recipe, {} if folder.record_damaged() else folder.read_record()),
         settings={**settings, "preset": settings.get("preset", recipe.preset)},
         n_train=n_train,
         n_test=n_test,
