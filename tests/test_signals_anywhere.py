@@ -1,6 +1,6 @@
 """Stop signals at random moments of every long command: the stated exit code, one line, no traceback, nothing lost.
 
-The default suite stops 6 times, the slow one 72 times. `RELATUM_SIGNALS=200` and `RELATUM_SIGNAL_SEED=7` change that.
+The default suite stops 6 times, the slow one 65 times. `RELATUM_SIGNALS=200` and `RELATUM_SIGNAL_SEED=7` change that.
 """
 
 from __future__ import annotations
@@ -122,5 +122,5 @@ def test_signals_at_random_moments(places: dict[str, Path], tmp_path: Path) -> N
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_signals_at_random_moments_of_every_command(name: str, places: dict[str, Path], tmp_path: Path) -> None:
-    times = -(-int(os.environ.get("RELATUM_SIGNALS", "72")) // len(COMMANDS))
+    times = -(-int(os.environ.get("RELATUM_SIGNALS", "65")) // len(COMMANDS))
     stop_at_random(name, places, tmp_path / name, random.Random(f"{SEED} {name}"), times)

@@ -48,8 +48,27 @@ def check_vulnerabilities() -> int | None:
     if result.returncode and re.search(r"Connection|ServiceError|Timeout|Max retries", result.stderr):
         print("vulnerabilities: not checked, the vulnerability service could not be reached")
         return None
-    print(result.stdout + result.stderr)
-    return result.returncode
+    return report(result.stdout + result.stderr, result.returncode)
+
+
+def report(text: str, code: int) -> int | None:
+    """Print what pip-audit found. Packages that it could not look up are not without vulnerabilities: they are named.
+
+    Returns:
+        The exit code of pip-audit, or None if it looked up nothing.
+    """
+    skipped = re.findall(r"could not be audited: (\S+)", text)
+    count = len({package.metadata["Name"] for package in importlib.metadata.distributions()})
+    if code:
+        print(text)
+    if len(skipped) >= count - 1:  # all but this package, which is editable
+        print(f"vulnerabilities: not checked, the service knows none of the {count} packages")
+        return code or None
+    if skipped:
+        print(f"vulnerabilities: {len(skipped)} of {count} packages could not be checked: {', '.join(skipped)}")
+    if not code:
+        print(f"vulnerabilities: none known in the other {count - len(skipped)} packages")
+    return code
 
 
 def main() -> int:
