@@ -69,7 +69,7 @@ def _interruptible(command: Command) -> Command:
                 print(printable(error), file=sys.stderr)
             raise typer.Exit(error.exit_code) from None
         except signals.Stop as error:
-            raise typer.Exit(print_stop(error)) from None
+            raise typer.Exit(128 + error.signum) from None
 
     return run
 
@@ -116,8 +116,11 @@ def main(arguments: list[str] | None = None) -> None:
 def _run(arguments: list[str], debug: bool) -> int:
     """Run a command, print its error, and return the exit code."""
     try:
-        with signals.raising():
+        with signals.raising() as received:
             code = app(args=arguments, prog_name="relatum", standalone_mode=False)
+        # typer returns 130 where any signal arrives in its own code, without a word.
+        if received and code in (128 + signal.SIGINT, 128 + received[0]):
+            return print_stop(signals.Stop(received[0]))
     except RelatumError as error:
         if debug:
             raise

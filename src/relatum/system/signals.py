@@ -95,8 +95,11 @@ class _Raise:
 
 
 @contextlib.contextmanager
-def raising() -> Iterator[None]:
-    """Raise `Stop` where a stop signal arrives; a second one ends the process at once."""
+def raising() -> Iterator[list[int]]:
+    """Raise `Stop` where a stop signal arrives; a second one ends the process at once.
+
+    The list that is yielded holds the signal, for callers of libraries that turn `Stop` into something else.
+    """
     interrupt = _Raise()
 
     def unraisable(event: Any) -> None:
@@ -112,6 +115,6 @@ def raising() -> Iterator[None]:
     sys.unraisablehook = unraisable
     try:
         with handle(numbers(), interrupt):
-            yield
+            yield interrupt.received
     finally:
         sys.unraisablehook = before
