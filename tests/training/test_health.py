@@ -16,6 +16,7 @@ from torch import nn
 import relatum
 from relatum import backbones, features
 from relatum.training.health import Health, spread
+from relatum.training.messages import without_content
 
 
 def test_the_spread_of_known_representations() -> None:
@@ -117,3 +118,12 @@ def test_a_run_that_collapses_warns(
     last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["feature_std"] < 0.01
     assert last["effective_dimension"] < 2
+
+
+def test_images_without_content_are_noticed_before_training() -> None:
+    """Their views differ in colour, so that the spread of representations does not tell."""
+    constant = np.full((300, 4, 4, 3), 9, np.uint8)
+    assert "are the same" in without_content(constant)[0]
+    flat = np.broadcast_to(np.arange(250, dtype=np.uint8)[:, None, None, None], (250, 4, 4, 3))
+    assert "one colour" in without_content(flat)[0]
+    assert without_content(np.random.default_rng(0).integers(0, 255, (5, 4, 4, 3), np.uint8)) == []

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from relatum.config import Values
 from relatum.errors import on_command_line
 from relatum.objectives import Objective
@@ -16,6 +19,7 @@ from relatum.training.resolve import Resolved
 
 _SKIPPED_SHOWN = 5
 _BATCH_SHOWN = 8
+_LOOKED_AT = 256
 
 
 def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, display: Display) -> None:
@@ -65,6 +69,20 @@ def _expectation(resolved: Resolved) -> str:
     )
 
 
+def without_content(pixels: NDArray[np.uint8]) -> list[str]:
+    """A warning if no image differs from the first, or each is one colour: views differ, so training does not notice.
+
+    Args:
+        pixels: (N, H, W, 3); `_LOOKED_AT` of them are looked at.
+    """
+    some = pixels[:: -(-len(pixels) // _LOOKED_AT)]
+    if (some == some[0]).all():
+        return [f"all {len(some):,} images that were looked at are the same: nothing can be learned from them."]
+    if (some == some[:, :1, :1]).all():
+        return [f"each of {len(some):,} images that were looked at is one colour: little can be learned from them."]
+    return []
+
+
 def _warnings(resolved: Resolved, maker: BatchMaker) -> list[str]:
     train, images = resolved.recipe.train, resolved.images
     texts = []
@@ -72,6 +90,9 @@ def _warnings(resolved: Resolved, maker: BatchMaker) -> list[str]:
         texts.append(f"the mini-batch size {train.batch_size:,} exceeds the dataset: every step uses all images.")
     if train.epochs == 0 and resolved.recipe.method != "random":
         texts.append("0 epochs: nothing is trained, the weights stay at their initial values.")
+    pixels = images.images
+    if isinstance(pixels, np.ndarray) and train.epochs and len(images) > 1:  # a stream is not read ahead
+        texts += without_content(pixels)
     if maker.dropped and not train.drop_last:
         texts.append(f"the last mini-batch of each epoch has only {maker.dropped} image(s), too few; it is dropped.")
     if not maker.window_fits():
