@@ -26,6 +26,7 @@ from relatum.system.rendezvous import listen
 from relatum.system.team import Team
 
 _END_SECONDS = 60  # for other processes to end after this one
+_FAILED_SECONDS = 5  # the same after an error: they may wait for this process in the middle of a step
 _ORDERLY = (2, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes that all processes have agreed on
 
 
@@ -46,18 +47,19 @@ def team(place: Place | None, devices: int, device: str, arguments: Mapping[str,
         place = Place("relatum", 0, devices, 0, devices, port=store.port)
         children = [_start(rank, devices, store.port, message) for rank in range(1, devices)]
         _watch(children)
-    members = Team(place)
+    members, patience = Team(place), _END_SECONDS
     try:
         members.connect(device, store)
         yield members
     except Exception as error:
+        patience = _FAILED_SECONDS
         last = members.end(error)
         if last is error:
             raise
         raise last from error
     finally:
         members.disconnect()
-        _end(children)
+        _end(children, patience)
 
 
 def _pickled(arguments: Mapping[str, Any]) -> bytes:
@@ -116,9 +118,9 @@ def _watch(children: list[subprocess.Popen[bytes]]) -> None:
     threading.Thread(target=watch, daemon=True, name="relatum-watch").start()
 
 
-def _end(children: list[subprocess.Popen[bytes]]) -> None:
+def _end(children: list[subprocess.Popen[bytes]], seconds: float) -> None:
     """Wait for the processes that were started here; one that does not end is killed."""
-    deadline = time.monotonic() + _END_SECONDS
+    deadline = time.monotonic() + seconds
     for child in children:
         if child.stdin is not None:
             child.stdin.close()
