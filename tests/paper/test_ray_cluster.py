@@ -37,9 +37,9 @@ def cluster() -> Iterator[Any]:
 
 
 def grid() -> Any:
-    """Two trainings of 128 steps and their linear evaluation."""
+    """Two trainings of 640 steps, long enough to overlap if one starts later, and their linear evaluation."""
     methods = ("relational", "simclr")
-    runs = [Pretraining(method, "shapes", "conv4", 2, 8, 16, seed=1, limit_train=256) for method in methods]
+    runs = [Pretraining(method, "shapes", "conv4", 2, 40, 16, seed=1, limit_train=256) for method in methods]
     evaluations = [Evaluation(run, "linear", "shapes", "test", "", 1) for run in runs]
     return SimpleNamespace(evaluations=evaluations, pictures=())
 
