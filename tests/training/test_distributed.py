@@ -145,7 +145,7 @@ def test_runs_of_three_processes_are_those_of_one(method: str, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_fifty_steps_of_two_processes_are_those_of_one(tmp_path: Path) -> None:
-    """Losses to 1e-3 at each of 50 steps. Later, rounding alone drives runs apart (benchmarks/rounding.py)."""
+    """Losses to 1e-3 at each of 50 steps. Later, rounding alone drives runs apart (benchmarks/last_bit.py)."""
     command = [*RELATUM, "pretrain", "shapes", "--limit-train", "640", "--views", "4", "--batch-size", "64"]
     command += ["--epochs", "5", "--device", "cpu", "--threads", "1", "--set", "log.every_steps=1"]
     devices: dict[str, tuple[str, ...]] = {"one": (), "two": ("--devices", "2")}

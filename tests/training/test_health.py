@@ -19,6 +19,14 @@ from relatum.training.health import Health, spread
 from relatum.training.messages import without_content
 
 
+def test_a_single_image_says_nothing_about_the_spread() -> None:
+    numbers = spread(nn.Flatten(), torch.randn(1, 3, 1, 1))
+    assert numbers == {}
+    warnings: list[str] = []
+    Health(3, warnings.append).check({"step": 1, "epoch": 1, "loss": 1.0, **numbers}, last=True)
+    assert not warnings
+
+
 def test_the_spread_of_known_representations() -> None:
     z = torch.eye(4)[torch.arange(64) % 4]  # four corners: three dimensions, equally filled
     numbers = spread(nn.Flatten(), z[:, :, None, None])

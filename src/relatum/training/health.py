@@ -35,8 +35,11 @@ def spread(backbone: nn.Module, images: Tensor) -> dict[str, float]:
     Returns:
         `feature_std`: the standard deviation over images of representations scaled to length one, averaged over the
         features. `effective_dimension`: the exponential of the entropy of the spectrum of their covariance, from 1
-        (all on a line) to d; 0 if all are equal.
+        (all on a line) to d; 0 if all are equal. Nothing for a single image, such as the share that one of several
+        processes has of a short last mini-batch.
     """
+    if len(images) < 2:
+        return {}
     with torch.no_grad(), evaluating(backbone), torch.compiler.set_stance("force_eager"):
         z = backbone(images[:MOST_IMAGES]).float().cpu().double()
     z = nn.functional.normalize(z, dim=1, eps=1e-12)

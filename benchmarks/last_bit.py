@@ -1,6 +1,6 @@
 """How far rounding alone drives two trainings apart, and several processes from one.
 
-    python benchmarks/rounding.py --work /tmp/rounding      writes docs/rounding.json
+    python benchmarks/last_bit.py --work /tmp/last_bit      writes docs/last_bit.json
 
 Relational reasoning on the built-in images (Conv-4, K = 4, M = 64, 5 epochs, 785 steps), then linear evaluation: by one
 process, by two and three, and by one process whose initial weights were moved by one unit in the last place, which is
@@ -51,7 +51,7 @@ def losses(run: Path) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for the runs; finished ones are used again")
-    parser.add_argument("--out", type=Path, default=DOCS, help="folder of rounding.json")
+    parser.add_argument("--out", type=Path, default=DOCS, help="folder of last_bit.json")
     options = parser.parse_args()
     results = {}
     for number, (name, (program, more)) in enumerate(RUNS.items()):
@@ -68,7 +68,7 @@ def main() -> None:
         }
         print(name, results[name], flush=True)
     text = json.dumps({"results": results, **provenance.record()}, indent=1)
-    (options.out / "rounding.json").write_text(text + "\n")
+    (options.out / "last_bit.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":
