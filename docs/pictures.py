@@ -1,7 +1,7 @@
 """The pictures of docs/tutorial.md: a folder of photographs, `relatum explore` on it, and screenshots of its page.
 
 The photographs are CIFAR-10's, with ten re-encoded copies and five pictures of another kind. Run it with
-`python docs/pictures.py FOLDER`; it takes about six minutes, and needs CIFAR-10 (`relatum data get cifar10`), chromium
+`python docs/pictures.py FOLDER`; it takes seven minutes, and needs CIFAR-10 (`relatum data get cifar10`), chromium
 and chromedriver. `make docs` does not run it. FOLDER is kept, so that a second run only takes the pictures.
 """
 
@@ -19,7 +19,7 @@ import relatum
 
 HERE = Path(__file__).parent
 PICTURES = HERE / "pictures"
-MINUTES = 4
+MINUTES = 5
 PHOTOS, COPIES = 1200, 10
 QUERIES = ("ship", "horse", "automobile")
 

@@ -41,7 +41,10 @@ def explore(
     """
     source = Path(folder).expanduser()
     if not source.is_dir():
-        raise InputError(f"{source} is not a folder of images.")
+        from relatum.data import find_folder
+
+        find_folder(source)  # an error that suggests the nearest name
+        raise InputError(f"{source} is a file, not a folder of images.")  # a tar file
     run = RunFolder(Path(out) if out is not None else Path("runs") / source.resolve().name)
     display = Display(quiet=quiet)
     if run.finished():

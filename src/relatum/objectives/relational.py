@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 from torch import Tensor, nn
 
 from relatum import relation, rng
 from relatum.backbones import feature_size
+from relatum.backbones.library import gives_logits
 from relatum.config import Recipe
 from relatum.config.methods import RelationalOptions
 from relatum.config.settings import check
@@ -53,6 +56,13 @@ class RelationalReasoning(Objective):
         kernels: str = "auto",
     ) -> None:
         num_features = feature_size(backbone) if num_features is None else num_features
+        if gives_logits(backbone):
+            warnings.warn(
+                "the backbone ends in a classifier of 1,000 classes: its logits are no representation. Build it "
+                'without one, for example timm.create_model("resnet18", num_classes=0), or replace its last layer '
+                "by torch.nn.Identity().",
+                stacklevel=2,
+            )
         super().__init__(backbone, num_features)
         options = check(
             RelationalOptions(

@@ -109,10 +109,15 @@ def _list_skipped(resolved: Resolved, display: Display) -> None:
     if not skipped:
         return
     display.warn(f"{len(skipped)} file(s) could not be read and are skipped:")
-    for item in skipped[:_SKIPPED_SHOWN]:
-        display.print(f"  {item.path}: {item.reason}")
-    if len(skipped) > _SKIPPED_SHOWN:
-        display.print(f"  … and {len(skipped) - _SKIPPED_SHOWN} more, all listed in {names.RECORD}")
+    paths: dict[str, list[str]] = {}
+    for item in skipped:
+        paths.setdefault(item.reason, []).append(item.path)
+    reasons = sorted(paths, key=lambda reason: -len(paths[reason]))
+    for reason in reasons[:_SKIPPED_SHOWN]:  # a hundred HEIC files have one reason
+        more = f" and {len(paths[reason]) - 1:,} more" if len(paths[reason]) > 1 else ""
+        display.print(f"  {paths[reason][0]}{more}: {reason}")
+    if len(skipped) > len(reasons[:_SKIPPED_SHOWN]):
+        display.print(f"  all are listed in {names.RECORD}")
 
 
 def _table(value: Any) -> dict[str, Any]:
