@@ -7,6 +7,7 @@ a codec that doubles a text thirty times, a tensor that repeats one number, a li
 from __future__ import annotations
 
 import codecs
+import pickle
 import pickletools
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -31,6 +32,7 @@ def check_file(path: Path) -> None:
 
     Raises:
         ValueError: with the reason.
+        UnpicklingError: it is not a checkpoint at all.
         OSError: the file cannot be read.
     """
     check_regular(path)
@@ -58,7 +60,7 @@ def check_file(path: Path) -> None:
 def _check_pickle(file: IO[bytes]) -> None:
     """Read the instructions of a pickle without following them; it stops at the end of the pickle."""
     encodes, expands = False, False
-    for instruction, argument, position in pickletools.genops(file):
+    for instruction, argument, position in _instructions(file):
         if position is not None and position > _MAX_PICKLE:
             raise ValueError("its description of tensors is too long")
         if instruction.name == "GLOBAL":
@@ -69,6 +71,13 @@ def _check_pickle(file: IO[bytes]) -> None:
             expands |= _is_codec(argument)
     if encodes and expands:
         raise ValueError("it encodes texts, which can fill the memory")
+
+
+def _instructions(file: IO[bytes]) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
+    try:
+        yield from pickletools.genops(file)
+    except ValueError as error:  # an unknown instruction, or no end
+        raise pickle.UnpicklingError(str(error)) from None
 
 
 def _is_codec(name: str) -> bool:
