@@ -29,6 +29,7 @@ LESS = {  # added to a command, so that it takes seconds
     "reproduce": "--dry-run",
 }
 LESS_PYTHON = {  # replaced in a Python block
+    "minutes=5": "minutes=0.02",
     'backbone="resnet34", views=16, epochs=100': "views=2, epochs=1",
     'data="cifar10")': 'data="shapes", epochs=1, settings={"limit_train": 64})',
 }
