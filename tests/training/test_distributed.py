@@ -14,6 +14,7 @@ import pytest
 import torch
 from launching import RELATUM, finish, rows, start
 
+import relatum
 from relatum import config, data
 from relatum.errors import InputError
 from relatum.features import clustering
@@ -155,3 +156,17 @@ def test_fifty_steps_of_two_processes_are_those_of_one(tmp_path: Path) -> None:
     one, two = ([row["loss"] for row in rows(tmp_path / name)] for name in devices)
     assert len(one) == 50
     np.testing.assert_allclose(two, one, rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
+def test_five_epochs_of_two_processes_give_the_accuracy_of_one(tmp_path: Path) -> None:
+    """Within half a point, at a learning rate at which rounding does not yet drive runs apart, and above random."""
+    command = [*RELATUM, "pretrain", "shapes", "--views", "8", "--epochs", "5", "--set", "train.lr=1e-4"]
+    command += ["--device", "cpu", "--threads", "1"]
+    runs: dict[str, tuple[str, ...]] = {"one": (), "two": ("--devices", "2"), "random": ("--method", "random")}
+    for name, more in runs.items():
+        ((code, _, error),) = finish(start(*command, "--out", str(tmp_path / name), *more))
+        assert code == 0, error
+    one, two, random = (relatum.evaluate("linear", tmp_path / name, data="shapes").accuracy for name in runs)
+    assert one > random + 10
+    assert abs(one - two) <= 0.5
