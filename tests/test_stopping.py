@@ -136,6 +136,29 @@ cli.main(sys.argv[1:])
     assert list((tmp_path / "run" / "checkpoints").iterdir())
 
 
+def test_a_stopped_exploration_does_not_advise_a_flag_that_it_lacks(pictures: Path, tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from relatum.training.loop import Trainer
+from relatum import cli
+step = Trainer.train_step
+def train_step(self, batch):
+    if self.step in (3, 6):
+        os.kill(os.getpid(), signal.SIGINT)
+    return step(self, batch)
+Trainer.train_step = train_step
+cli.main(sys.argv[1:])
+"""
+    for arguments, advice in (
+        (("pretrain", str(pictures), "--out", "run", *TRAIN), "stopped at step 4 of 500000; --resume continues."),
+        (("explore", str(pictures), "--out", "run"), "stopped at step 7 of 500000; run the same command to resume."),
+    ):
+        command = [sys.executable, "-c", program, *arguments]
+        result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+        assert result.returncode == 128 + signal.SIGINT, result.stderr
+        assert result.stderr.strip().splitlines()[-1] == advice
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_the_command_line_is_imported(number: signal.Signals, tmp_path: Path) -> None:
     program = f"""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from relatum.api.pretraining import pretrain
 from relatum.api.runs import StrPath
-from relatum.errors import InputError
+from relatum.errors import InputError, Interrupted
 from relatum.runs.folder import RunFolder
 from relatum.system.outputs import mark_output
 from relatum.system.progress import Display
@@ -52,10 +52,15 @@ def explore(
         trained_on = run.read_recipe().data.name
         if Path(trained_on) != source.resolve():
             display.warn(f"it was trained on {trained_on}, not on {source}.")
-    elif run.exists():
-        pretrain(source, out=run.path, resume=True, quiet=quiet)
     else:
-        pretrain(source, out=run.path, minutes=minutes, seed=seed, device=device, quiet=quiet)
+        try:
+            if run.exists():
+                pretrain(source, out=run.path, resume=True, quiet=quiet)
+            else:
+                pretrain(source, out=run.path, minutes=minutes, seed=seed, device=device, quiet=quiet)
+        except Interrupted as stopped:  # `explore` has no --resume
+            stopped.args = (stopped.args[0].replace("--resume continues", "run the same command to resume"),)
+            raise
     mark_output(run.path)  # the page and the index are not photos, whatever becomes of the recipe
     from relatum.collection.indexing import build_index, load_thumbnails
     from relatum.collection.overview import overview
