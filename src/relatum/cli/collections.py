@@ -41,7 +41,7 @@ def duplicates(
         run, data, out=out, threshold=threshold, backbone=backbone, split=split, device=device, root=root
     )
     copies = sum(len(group.files) - 1 for group in groups)
-    summary = f"{len(groups):,} group(s) of near-duplicates; {copies:,} file(s) are copies of another one"
+    summary = f"{len(groups):,} group(s) of near-duplicates; {copies:,} file(s) besides the first of each group"
     if _finish(groups, out, json, summary):
         return
     print(summary)

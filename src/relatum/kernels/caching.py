@@ -102,4 +102,4 @@ def _announce_compilation() -> None:
     global _announced
     if not _announced:
         _announced = True
-        print("compiling kernels for this machine: some 20 s, once", file=sys.stderr, flush=True)
+        print("compiling kernels for this machine: about 20 s, once", file=sys.stderr, flush=True)

@@ -62,10 +62,10 @@ def _expectation(resolved: Resolved) -> str:
     """Why so many epochs, what to expect of them, and how to get a first answer sooner."""
     recipe = resolved.recipe
     views = recipe.train.epochs * len(resolved.images) * recipe.views.number / 1e6
-    why = "200 epochs are the most that the paper trains" if recipe.train.epochs == 200 else "fewer learn less"
+    why = "200 epochs are the most that the paper trains" if recipe.train.epochs == 200 else "with fewer it learns less"
     return (
-        f"{views:.1f} million views in all; {why}. A first answer sooner: --minutes 5, which is enough for duplicates "
-        "and a rough map; search and clusters keep improving with longer training."
+        f"{views:.1f} million views in total; {why}. For a quick first result, use --minutes 5: this is enough for "
+        "duplicates and a rough map; search and clusters keep improving with longer training."
     )
 
 
