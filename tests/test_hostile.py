@@ -8,6 +8,8 @@ import io
 import json
 import os
 import shutil
+import subprocess
+import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -106,13 +108,14 @@ def test_a_checkpoint_of_a_kilobyte_takes_neither_memory_nor_time(kind: str, tmp
     assert reason in refused(lambda: import_weights(path, "conv4", tmp_path / "run"))
 
 
-def with_pickle(path: Path, pickle: bytes, compression: int = zipfile.ZIP_STORED) -> Path:
-    """A checkpoint with this description of its tensors."""
+def with_pickle(path: Path, pickle: bytes, compression: int = zipfile.ZIP_STORED, name: str = "data.pkl") -> Path:
+    """A checkpoint with this description of its tensors, in a member of this name."""
     buffer = io.BytesIO()
     torch.save({}, buffer)
     with zipfile.ZipFile(buffer) as good, zipfile.ZipFile(path, "w", compression) as file:
-        for name in good.namelist():
-            file.writestr(name, pickle if name.endswith("data.pkl") else good.read(name))
+        for member in good.namelist():
+            is_pickle = member.endswith("data.pkl")
+            file.writestr(member.replace("data.pkl", name), pickle if is_pickle else good.read(member))
     return path
 
 
@@ -122,6 +125,8 @@ def test_instructions_that_fill_the_memory(tmp_path: Path) -> None:
     assert "encodes texts" in refused(lambda: checkpoint.load(with_pickle(tmp_path / "x", doubled)))
     long = b"\x80\x02cbuiltins\nbytearray\nJ\xff\xff\xff\x7f\x85R."
     assert "bytearray" in refused(lambda: checkpoint.load(with_pickle(tmp_path / "x", long)))
+    other_case = with_pickle(tmp_path / "x", long, name="data.PKL")  # torch finds it
+    assert "bytearray" in refused(lambda: checkpoint.load(other_case))
     deep = b"\x80\x02}X\x06\x00\x00\x00digest" + b"]" * 50_000 + b"a" * 49_999 + b"s."
     assert "nested too deeply" in refused(lambda: checkpoint.load(with_pickle(tmp_path / "x", deep)))
     zeros = b"\x80\x02X" + (1 << 26).to_bytes(4, "little") + bytes(1 << 26) + b"."
@@ -229,6 +234,14 @@ def test_a_pipe_in_place_of_a_checkpoint(run: Path, pictures: Path) -> None:
     (run / "backbone.safetensors").unlink()
     for _ in links_and_pipes(run / "checkpoints" / "last.ckpt"):
         load_backbone(run)  # of the milestone
+
+
+def test_a_pipe_in_place_of_weights(tmp_path: Path) -> None:
+    """In a process of its own: safetensors would wait without giving other threads a chance."""
+    os.mkfifo(tmp_path / "model.safetensors")
+    code = f"import relatum; relatum.load_backbone({str(tmp_path)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert "not a regular file" in done.stderr
 
 
 def test_files_that_are_too_large(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def check_file(path: Path) -> None:
         if sum(info.file_size for info in infos) > path.stat().st_size:
             raise ValueError("its parts are larger than the file")
         for info in infos:
-            if info.filename.endswith(".pkl"):
+            if info.filename.lower().endswith(".pkl"):  # torch finds names in any case
                 if info.file_size > _MAX_PICKLE:
                     raise ValueError(f"its description of tensors has {info.file_size:,} bytes")
                 with members.open(info) as member:

@@ -25,6 +25,7 @@ from relatum.runs import checkpoint, digest, names
 from relatum.runs.folder import RunFolder
 from relatum.system.files import write_bytes
 from relatum.system.progress import Display
+from relatum.system.untrusted import check_regular
 from relatum.version import __version__
 
 _KEY = "relatum"
@@ -86,6 +87,7 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         InputError: the file is missing or damaged.
     """
     try:
+        check_regular(path)  # safetensors would wait for the other end of a pipe, for ever
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
             state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
@@ -222,7 +224,7 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
     """A trained backbone: in eval mode, frozen, with the metadata that is needed to normalise images for it.
 
     Args:
-        source: a run folder, or a `.safetensors` file that relatum wrote.
+        source: a run folder, a Hugging Face folder or a `.safetensors` file that relatum wrote.
         backbone: the architecture, if the file does not name it or names a `module:function`, which is not imported
             unless you name it here.
 

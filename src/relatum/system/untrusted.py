@@ -40,12 +40,15 @@ def read_bounded(path: Path, limit: int = MAX_TEXT) -> bytes:
         OSError: it cannot be read.
     """
     check_regular(path)
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    with os.fdopen(descriptor, "rb") as file:
+    with open(path, "rb", opener=_open_without_waiting) as file:
         content = file.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"it is larger than {limit >> 20} MiB")
     return content
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # it may have become a pipe since it was checked
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -28,6 +28,7 @@ from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
 from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
 from relatum.errors import InputError
 from relatum.system.cpus import available_cpus
+from relatum.system.untrusted import read_bounded
 
 _STATISTICS = 1024  # images that mean and standard deviation are computed from
 _DISK_SHARE = 0.25  # of the disk with the cache: shards that would take more decoded are streamed
@@ -47,7 +48,7 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
         from relatum.data.stream.index import shard_names
 
         try:
-            shards = sorted({*shards, *(path / name for name in shard_names(listed.read_bytes()))})
+            shards = sorted({*shards, *(path / name for name in shard_names(read_bounded(listed)))})
         except Exception:  # a damaged index is reported where it is used
             shards = list(shards)
     return LocalShards(shards)
