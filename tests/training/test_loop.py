@@ -151,6 +151,22 @@ def test_resume_of_a_finished_run_says_so(whole: api.Run, pictures: Path, capsys
     assert backbone_bytes(whole) == before
 
 
+def test_resume_of_a_finished_run_names_what_it_does_not_apply(
+    whole: api.Run, pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = shutil.copytree(whole.path, tmp_path / "run")
+    same = ["train.drop_last=false", "views.number=3"]
+    relatum.pretrain(pictures, out=run, resume=True, set=same, quiet=False)
+    assert "not applied" not in capsys.readouterr().err
+    relatum.pretrain(pictures, out=run, resume=True, method="byol", set="objective.momentum=0.9", quiet=False)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "method = byol (it has relational)" in said
+    assert "objective.momentum = 0.9 (it has no such setting)" in said
+    (run / "recipe.toml").write_text("damaged = [")
+    relatum.pretrain(pictures, out=run, resume=True, quiet=False)
+    assert "recipe.toml is not a readable TOML file" in " ".join(capsys.readouterr().err.split())
+
+
 def test_resume_without_a_checkpoint_starts(pictures: Path, tmp_path: Path, whole: api.Run) -> None:
     run = relatum.pretrain(pictures, out=tmp_path / "run", resume=True, **FLAGS)
     assert backbone_bytes(run) == backbone_bytes(whole)

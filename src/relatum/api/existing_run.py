@@ -71,10 +71,17 @@ def _check_folder(folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
 
 def _warn_of_ignored_settings(folder: RunFolder, draft: config.Draft, display: Display) -> None:
     """A finished run is left as it is: name the settings that were asked for and that it does not have."""
-    have = config.flatten(folder.read_recipe().tables())
-    asked = {key: draft.values[key] for key in sorted(draft.explicit) if not key.startswith(("data.name", "run."))}
+    try:
+        have = config.flatten(folder.read_recipe().tables())
+    except InputError as error:
+        display.warn(f"{error}")
+        return
+    asked = config.flatten(draft.request.tables())  # `--set` gives texts; these are values
+    keys = [key for key in sorted(draft.explicit) if not key.startswith(("data.name", "run."))]
     ignored = [
-        f"{key} = {value} (it has {have[key]})" for key, value in asked.items() if value not in ("auto", have.get(key))
+        f"{key} = {asked.get(key)} (it has {have.get(key, 'no such setting')})"
+        for key in keys
+        if asked.get(key) not in ("auto", have.get(key))
     ]
     if ignored:
         display.warn(f"{', '.join(ignored)}: not applied. A new run can start from these weights: --init {folder.path}")
