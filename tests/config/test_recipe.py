@@ -133,3 +133,19 @@ def test_a_recipe_that_comes_with_relatum_is_found_by_its_name(tmp_path: Path, m
     assert config.draft(recipe_file="hour").values["preset"] == "fast"
     (tmp_path / "hour").write_text("preset = 'official'\n")
     assert config.draft(recipe_file="hour").values["preset"] == "official"  # a file of that name comes first
+    (tmp_path / "hour").unlink()
+    (tmp_path / "hour").mkdir()  # a run, for example
+    assert config.draft(recipe_file="hour").values["preset"] == "fast"
+    assert config.draft(recipe_file="hour.toml").values["preset"] == "fast"
+    with pytest.raises(InputError, match=r"no recipe at hour\.json"):
+        config.draft(recipe_file="hour.json")
+
+
+def test_an_error_names_the_recipe_file_that_it_is_in(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("[train]\nlearning = 3\n")
+    with pytest.raises(InputError, match=r"mine\.toml: unknown key 'train\.learning'"):
+        config.draft(recipe_file=file)
+    file.write_text("[objective]\nmomentum = 0.9\n")  # an option of the method that the flag names
+    with pytest.raises(InputError, match=r"^unknown key 'train\.learning'"):
+        config.draft(recipe_file=file, sets=["train.learning=3"], flags={"method": "byol"})

@@ -107,21 +107,35 @@ def draft(
     if "backbone.name" in values and "backbone.name" not in explicit:
         registry.backbone_from_file(values["backbone.name"], recipe_file)
     result = Draft({**values, **explicit}, frozenset(explicit))
-    _ = result.request  # an unknown key or a bad value is an error now, not after an hour of decoding
+    try:
+        _ = result.request  # an unknown key or a bad value is an error now, not after an hour of decoding
+    except InputError as error:
+        alone = {**values, "method": result.get("method", TOP["method"])}  # which decides what options there are
+        if recipe_file is not None and _problem(alone) == str(error):
+            raise InputError(f"{recipe_file}: {error}") from None
+        raise
     return result
+
+
+def _problem(values: Values) -> str | None:
+    """What is wrong with settings, or None."""
+    try:
+        Draft(values).recipe()
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def find_recipe(name: str | Path) -> Path:
     """A recipe file, or the name of one that comes with relatum (`hour`): from the clone, or from the wheel."""
     path = Path(name)
-    if path.exists() or len(path.parts) > 1:
+    if path.is_file() or len(path.parts) > 1:
         return path
-    folders = (
-        Path(__file__).parents[3] / "recipes",
-        Path(sysconfig.get_path("data")) / "share" / "relatum" / "recipes",
-    )
-    shipped = {file.stem: file for folder in folders if folder.is_dir() for file in sorted(folder.glob("*.toml"))}
-    return shipped.get(path.stem, path)
+    schemes = (sysconfig.get_default_scheme(), sysconfig.get_preferred_scheme("user"))  # as pip installs, and --user
+    installed = (Path(sysconfig.get_path("data", scheme)) / "share" / "relatum" / "recipes" for scheme in schemes)
+    folders = (Path(__file__).parents[3] / "recipes", *installed)
+    file = f"{path.name.removesuffix('.toml')}.toml"
+    return next((folder / file for folder in folders if (folder / file).is_file()), path)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
