@@ -69,10 +69,13 @@ def test_a_module_is_evaluated_without_a_run(run: relatum.Run, pictures: Path, t
     by_module = relatum.evaluate("knn", run.backbone(), **options)
     assert by_module.accuracy == by_run.accuracy
     assert by_module.path is None
+    known = ("method", "preset", "dataset", "side", "backbone")
+    assert by_module.pretrain == {key: run.backbone().info[key] for key in known}
     network = Tiny()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     result = relatum.evaluate("linear", network, epochs=1, **options)
     assert result.n_test == by_run.n_test
+    assert result.pretrain == {"backbone": "object:Tiny"}  # nothing else is known
     assert network.training
     assert all(p.requires_grad for p in network.parameters())
     assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items())

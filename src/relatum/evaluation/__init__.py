@@ -140,7 +140,7 @@ def evaluate_module(protocol: str, module: nn.Module, **options: Any) -> Result:
     Args:
         protocol: as for `evaluate`.
         module: maps (N, 3, H, W) to (N, d). Its `info` (`relatum.load_backbone`) gives side and normalisation;
-            without it they are those of the dataset or folder.
+            without it they are those of the dataset or folder. The result names of the pretraining what `info` names.
         options: the other arguments of `evaluate`.
     """
     from relatum.config import Recipe
@@ -156,6 +156,8 @@ def evaluate_module(protocol: str, module: nn.Module, **options: Any) -> Result:
         save_weights(folder.backbone, module.state_dict(), {"backbone": values["backbone.name"]})
         result = evaluate(protocol, folder.path, backbone=copy.deepcopy(module), **options)
     result.path = None
+    known = ("method", "preset", "dataset", "side", "backbone")  # the rest of that recipe are defaults
+    result.pretrain = {"backbone": values["backbone.name"], **{key: info[key] for key in known if info.get(key)}}
     return result
 
 
