@@ -96,6 +96,9 @@ def test_unreadable_files_are_read_again_only_when_they_change(
     assert read == []
     shutil.copy(photos / "trip/07.png", photos / "added.png")
     assert [item.path for item in build_index(run, photos, progress=False).skipped] == ["broken.jpg"]
+    (photos / "drawing.svg").touch()  # listed, though no image has changed
+    assert [item.path for item in build_index(run, photos, progress=False).skipped] == ["broken.jpg", "drawing.svg"]
+    (photos / "drawing.svg").unlink()
     assert read == ["file"]
     Image.new("RGB", (40, 40)).save(photos / "broken.jpg")
     mended = build_index(run, photos, progress=False)

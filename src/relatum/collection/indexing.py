@@ -125,7 +125,12 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
     if known is not None:
         same = {str(f): i for i, f in enumerate(known.files) if stamps.get(str(f)) == tuple(known.stamps[i].tolist())}
         failed = {file: stamp for file, stamp in known.failed.items() if stamps.get(file) == stamp}
-        if len(same) == len(known) and len(same) + len(failed) == len(stamps):
+        unreadable = {item.path for item in listing.skipped} | failed.keys()
+        if (
+            len(same) == len(known)
+            and len(same) + len(failed) == len(stamps)
+            and unreadable == {item.path for item in known.skipped}
+        ):
             return known
     rows: list[Index] = [] if known is None else [known.rows(list(same.values()))]
     new = [file for file in listing.files if file not in same and file not in failed]
