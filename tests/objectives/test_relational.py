@@ -19,7 +19,7 @@ def test_a_network_that_still_has_its_classifier_is_warned_of() -> None:
             return self.fc(self.body(x))
 
     network = Network()
-    with pytest.warns(UserWarning, match=r"logits are no representation"):
+    with pytest.warns(UserWarning, match=r"logits are not a representation"):
         RelationalReasoning(network)
     network.fc = nn.Identity()
     RelationalReasoning(network)  # warnings are errors in tests

@@ -58,7 +58,7 @@ class RelationalReasoning(Objective):
         num_features = feature_size(backbone) if num_features is None else num_features
         if gives_logits(backbone):
             warnings.warn(
-                "the backbone ends in a classifier of 1,000 classes: its logits are no representation. Build it "
+                "the backbone ends in a classifier of 1,000 classes: its logits are not a representation. Build it "
                 'without one, for example timm.create_model("resnet18", num_classes=0), or replace its last layer '
                 "by torch.nn.Identity().",
                 stacklevel=2,

@@ -119,10 +119,8 @@ def resume(
         if key == "data.name" and not {old, new} & registry.DATASETS.keys():
             continue  # a folder that was moved or renamed: the fingerprint below decides
         if not key.startswith("run."):
-            raise InputError(
-                f"--resume cannot change {key} from {old!r} to {new!r}; start a new run.\n"
-                f"It can start from the weights of this one: --init {run}"
-            )
+            hint = f"\nIt can start from the weights of this one: --init {run}" if key != "backbone.name" else ""
+            raise InputError(f"--resume cannot change {key} from {old!r} to {new!r}; start a new run.{hint}")
         warnings.append(f"{key} was {old} and is now {new}: the resumed run's bits will differ.")
     if started.version != __version__:
         warnings.append(f"this run started with relatum {started.version}; this is {__version__}: bits may differ.")
