@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from browser import CHROMIUM, DRIVER, Browser
 from PIL import Image
 
+import relatum
 from relatum import backbones
 from relatum.collection.indexing import build_index, load_thumbnails
 from relatum.collection.overview import overview
@@ -48,6 +50,16 @@ def page_data(page: Path) -> dict[str, object]:
     assert actual is not None
     document: dict[str, object] = json.loads(actual[1])
     return document
+
+
+def test_explore_needs_the_weights_of_a_finished_run_and_not_its_recipe(page: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(page.parent, tmp_path / "run")
+    (run / "recipe.toml").write_text("damaged = [")
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for i in range(12):
+        Image.new("RGB", (40, 40), (20 * i, 90, 200 - 10 * i)).save(photos / f"{i}.png")
+    assert relatum.explore(photos, out=run, quiet=True) == run / "explore.html"
 
 
 def test_the_page_holds_everything_and_loads_nothing(page: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from relatum.api.pretraining import pretrain
@@ -49,9 +50,10 @@ def explore(
     display = Display(quiet=quiet)
     if run.finished():
         display.print(f"{run.path} is trained already and is used as it is; --out NEW_RUN trains another one.")
-        trained_on = run.read_recipe().data.name
-        if Path(trained_on) != source.resolve():
-            display.warn(f"it was trained on {trained_on}, not on {source}.")
+        with contextlib.suppress(InputError):  # a damaged recipe: the weights are enough
+            trained_on = run.read_recipe().data.name
+            if Path(trained_on) != source.resolve():
+                display.warn(f"it was trained on {trained_on}, not on {source}.")
     else:
         try:
             if run.exists():
