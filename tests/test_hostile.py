@@ -8,6 +8,7 @@ import io
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import time
@@ -133,6 +134,30 @@ def test_instructions_that_fill_the_memory(tmp_path: Path) -> None:
     path = with_pickle(tmp_path / "x", zeros, zipfile.ZIP_DEFLATED)
     assert path.stat().st_size < 1 << 20
     assert "compressed" in refused(lambda: checkpoint.load(path))
+
+
+def with_second_directory(path: Path, content: bytes, shown: bytes) -> Path:
+    """An archive with two lists of members: torch reads the one whose offset is stated, zipfile the last one."""
+    path = with_pickle(path, content, zipfile.ZIP_DEFLATED)
+    real = path.read_bytes()
+    size, start = struct.unpack("<II", real[-10:-2])
+    other = with_pickle(path, shown).read_bytes()
+    length, first = struct.unpack("<II", other[-10:-2])
+    directory, moved, place = bytearray(other[first : first + length]), len(real) - 22, 0
+    assert length == size
+    after = moved + first  # where zipfile finds the last list, and what it adds to offsets
+    while place < length:
+        (offset,) = struct.unpack_from("<I", directory, place + 42)
+        struct.pack_into("<I", directory, place + 42, (offset + moved - (after - start)) % 2**32)
+        place += 46 + sum(struct.unpack_from("<HHH", directory, place + 28))
+    path.write_bytes(real[:-22] + other[:first] + bytes(directory) + real[-22:])
+    return path
+
+
+def test_two_lists_of_members(tmp_path: Path) -> None:
+    path = with_second_directory(tmp_path / "x", b"\x80\x02}X\x01\x00\x00\x00aK\x07s.", b"\x80\x02}.")
+    assert torch.load(path, weights_only=True) == {"a": 7}  # it is compressed, which zipfile does not see
+    assert "not where its end says" in refused(lambda: checkpoint.load(path))
 
 
 def test_bytes_in_a_checkpoint_are_read(tmp_path: Path) -> None:

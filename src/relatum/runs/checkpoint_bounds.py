@@ -25,6 +25,7 @@ _SHARED = 8  # how often the bytes of a file may be used: tensors may share memo
 _LEGACY_PICKLES = 5  # of the format before torch 1.6: magic number, protocol, system, content, keys
 _PLAIN_CODECS = ("iso8859-1", "ascii", "utf-8")  # how pickles of protocol 2 store bytes
 _LONGEST_CODEC = 40
+_ENDS = 56 + 20 + 22  # bytes at the end of an archive: the 64-bit end, its place, and the 32-bit end
 
 
 def check_file(path: Path) -> None:
@@ -44,6 +45,8 @@ def check_file(path: Path) -> None:
                 _check_pickle(file)
             return
     with zipfile.ZipFile(path) as members:
+        if members.start_dir != _stated_start(path):
+            raise ValueError("the list of its parts is not where its end says, and torch may read another one")
         infos = members.infolist()
         if any(info.compress_type != zipfile.ZIP_STORED for info in infos):
             raise ValueError("it is compressed, which torch never does")
@@ -55,6 +58,25 @@ def check_file(path: Path) -> None:
                     raise ValueError(f"its description of tensors has {info.file_size:,} bytes")
                 with members.open(info) as member:
                     _check_pickle(member)
+
+
+def _stated_start(path: Path) -> int | None:
+    """Where the end of an archive says that the list of its parts begins; None if it says so in an odd way.
+
+    torch goes there, and to the 64-bit end where that is stated. zipfile takes what lies directly before the end.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(size - _ENDS, 0))
+        ends = file.read().rjust(_ENDS, b"\0")
+    wide, locator, end = ends[:56], ends[56:76], ends[76:]
+    if end[:4] != b"PK\x05\x06" or end[-2:] != b"\0\0":  # torch writes no comment behind it
+        return None
+    if locator[:4] != b"PK\x06\x07":
+        return int.from_bytes(end[16:20], "little")
+    if wide[:4] != b"PK\x06\x06" or int.from_bytes(locator[8:16], "little") != size - _ENDS:
+        return None
+    return int.from_bytes(wide[48:56], "little")
 
 
 def _check_pickle(file: IO[bytes]) -> None:
