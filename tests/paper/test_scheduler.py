@@ -243,7 +243,7 @@ def test_interruption_names_what_was_stopped(tmp_path: Path, trace: Path, monkey
     killer = subprocess.Popen(
         [sys.executable, "-c", f"import os, time; time.sleep(0.6); os.kill({os.getpid()}, {int(signal.SIGTERM)})"]
     )
-    with pytest.raises(Interrupted, match="interrupted during relational-cifar10") as caught:
+    with pytest.raises(Interrupted, match="stopped during relational-cifar10") as caught:
         execute(asked, Results(out), command=STUB)
     killer.wait()
     assert caught.value.exit_code == 143

@@ -14,7 +14,17 @@ import pytest
 
 from relatum.errors import RelatumError
 from relatum.system import files
-from relatum.system.files import WriteError, overwrite_in_place, remove_stale, write_atomically, write_json, write_text
+from relatum.system.files import (
+    CHECKSUM,
+    WriteError,
+    is_intact,
+    overwrite_in_place,
+    remove_stale,
+    with_checksum,
+    write_atomically,
+    write_json,
+    write_text,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
@@ -117,3 +127,12 @@ def test_names_that_are_no_text_survive(tmp_path: Path) -> None:
     name = b"caf\xe9.jpg".decode("utf-8", "surrogateescape")
     write_json(tmp_path / "run.json", {"path": name, "words": "naïve"})
     assert json.loads((tmp_path / "run.json").read_text("utf-8")) == {"path": name, "words": "naïve"}
+
+
+def test_a_checksum_whose_key_was_damaged_is_noticed() -> None:
+    document = with_checksum({"accuracy": 61.0, "note": "a" * 64})
+    assert is_intact(document)
+    assert is_intact({"accuracy": 61.0, "note": "a" * 64})  # written before there were checksums
+    assert not is_intact({**document, "accuracy": 62.0})
+    renamed = {("digesu" if key == CHECKSUM else key): value for key, value in document.items()}
+    assert not is_intact(renamed)

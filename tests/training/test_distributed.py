@@ -132,8 +132,12 @@ STATEFUL = {  # methods that carry state from step to step or from epoch to epoc
 @pytest.mark.slow
 @pytest.mark.parametrize("method", STATEFUL)
 def test_runs_of_three_processes_are_those_of_one(method: str, tmp_path: Path) -> None:
-    """Two epochs whose last mini-batch has fewer images (2) than there are processes; 32 are not divisible by 3."""
+    """Two epochs whose last mini-batch has fewer images (2) than there are processes; 32 are not divisible by 3.
+
+    Statistics of two images amplify rounding, and a small learning rate keeps that out of the next steps.
+    """
     command = [*RELATUM, "pretrain", "shapes", "--method", method, "--limit-train", "162", "--batch-size", "32"]
+    command += ["--set", "train.lr=1e-4"]
     command += ["--views", "2", "--epochs", "2", "--device", "cpu", "--threads", "1", "--set", "log.every_steps=1"]
     devices: dict[str, tuple[str, ...]] = {"one": (), "three": ("--devices", "3")}
     for name, more in devices.items():
@@ -141,7 +145,7 @@ def test_runs_of_three_processes_are_those_of_one(method: str, tmp_path: Path) -
         assert code == 0, error
     one, three = (rows(tmp_path / name) for name in devices)
     assert [row["step"] for row in three] == list(range(1, 13))
-    np.testing.assert_allclose([row["loss"] for row in three], [row["loss"] for row in one], rtol=0, atol=1e-3)
+    np.testing.assert_allclose([row["loss"] for row in three], [row["loss"] for row in one], rtol=0, atol=1e-4)
 
 
 @pytest.mark.slow

@@ -232,7 +232,7 @@ class Job:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row | ({"error": error} if code else {})) + "\n")
         if worker.signal is not None:
-            raise Interrupted(worker.signal, f"interrupted during {name}; run the same command to resume.")
+            raise Interrupted(worker.signal, f"stopped during {name}; run the same command to resume.")
         if code:
             self.outcome.failed[name] = error or f"exit code {code}"
             worker.log(f"{self.label} {name}: failed (exit code {code}) {error}".rstrip())

@@ -150,9 +150,18 @@ def with_checksum(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_intact(document: Mapping[str, Any]) -> bool:
-    """Whether a JSON object is as it was written; True for one without a checksum."""
-    content = {key: value for key, value in document.items() if key != CHECKSUM}
-    return CHECKSUM not in document or document[CHECKSUM] == _checksum(content)
+    """Whether a JSON object is as it was written; True for one without a checksum.
+
+    A checksum under another key belongs to an object in which the name of the key was damaged.
+    """
+    if CHECKSUM in document:
+        return _checksum_of_others(document, CHECKSUM) == document[CHECKSUM]
+    possible = [key for key, value in document.items() if isinstance(value, str) and len(value) == 64]
+    return not any(_checksum_of_others(document, key) == document[key] for key in possible)
+
+
+def _checksum_of_others(document: Mapping[str, Any], key: str) -> str:
+    return _checksum({name: value for name, value in document.items() if name != key})
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
