@@ -33,12 +33,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from relatum import config, data
+from relatum.bench.step import our_step
 from relatum.data.shards import write_index
 from relatum.data.stream.store import LocalShards
 from relatum.runs import provenance
-from relatum.training import optim
+from relatum.system.allocator import keep_freed_memory
 from relatum.training.batches import BatchMaker
-from relatum.training.build import make_objective
 from relatum.training.resolve import resolve
 
 SIDE, PER_SHARD, WINDOW = 32, 5_000, 4_096
@@ -174,23 +174,18 @@ def epoch(url: str, cache_gb: float, world: int) -> dict[str, Any]:
 
 
 def speed(url: str, folder: Path, cache_gb: float, blocks: int, steps: int) -> dict[str, Any]:
-    """Seconds per step from the stream and from the map, in turn, so that both meet the same machine."""
-    sides: dict[str, Any] = {}
-    for storage, name in (("stream", url), ("map", str(folder))):
-        resolved = resolved_for(name, storage, cache_gb)
-        objective = make_objective(resolved).train()
-        train = resolved.recipe.train
-        optimizer = optim.make_optimizer(train, optim.parameter_groups(train, objective, objective.backbone))
-        sides[storage] = BatchMaker(resolved.images, resolved.recipe), objective, optimizer
+    """Seconds per training step from the stream and from the map, in turn, so that both meet the same machine."""
+    keep_freed_memory()
+    sides = {
+        storage: our_step(resolved_for(name, storage, cache_gb))
+        for storage, name in (("stream", url), ("map", str(folder)))
+    }
     seconds: dict[str, list[float]] = {"stream": [], "map": []}
     for block in range(blocks + 1):
-        for storage, (maker, objective, optimizer) in sides.items():
+        for storage, step in sides.items():
             began = time.perf_counter()
-            for step in range(block * steps, (block + 1) * steps):
-                loss, _ = objective(maker.make(step))
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad(set_to_none=True)
+            for _ in range(steps):
+                step()
             if block:  # the first one compiles
                 seconds[storage].append((time.perf_counter() - began) / steps)
     ratios = [a / b for a, b in zip(seconds["stream"], seconds["map"], strict=True)]

@@ -20,14 +20,19 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from relatum.data.decoding_memory import MEMORY, decoding_bytes
+from relatum.system.cpus import available_cpus
 
 # Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
 # plug-ins. They are not opened: reading an image must never start another program.
 _NOT_READ = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG"}
 _BAND_PIXELS = 1 << 20  # pixels of more than 8 bits that are converted at a time
+_SLOW = 0.0005  # seconds per file from which threads help
 _MAX_FILE = 1 << 30  # bytes; a larger file is skipped
 Source = Path | BytesIO  # a file, or its bytes
 _WHITE = (255, 255, 255)
+# The first bytes of common formats. Pillow finds a format by opening the file with one decoder after the other, which
+# takes longer than decoding a small PNG file (32 x 32: 22 of 85 µs).
+_FIRST_BYTES = {b"\xff\xd8\xff": ("JPEG",), b"\x89PNG\r\n\x1a\n": ("PNG",)}
 _TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  # EXIF orientation 2 to 8
 
 
@@ -62,12 +67,35 @@ def image_size(source: Source) -> tuple[int, int] | None:
 def decode(source: Source, side: int) -> NDArray[np.uint8]:
     """The image in a file as (side, side, 3) uint8; raises Pillow's exception if the file cannot be read."""
     _check(source)
-    with Image.open(source, formats=formats()) as image:
+    with _open(source) as image:
         full_pixels = image.width * image.height
         image.draft(None, (2 * side, 2 * side))  # twice the side; the final resize is antialiased
         with MEMORY.hold(decoding_bytes(image, full_pixels)):
             small = _square(_plain(image), side)
             return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
+
+
+def _open(source: Source) -> Image.Image:
+    """Open an image by its first bytes if they name its format, and otherwise with all decoders."""
+    if isinstance(source, BytesIO):
+        first = source.getbuffer()[:8].tobytes()
+    else:
+        with source.open("rb") as file:
+            first = file.read(8)
+    for start, names in _FIRST_BYTES.items():
+        if first.startswith(start):
+            with contextlib.suppress(UnidentifiedImageError):
+                return Image.open(source, formats=names)
+    return Image.open(source, formats=formats())
+
+
+def useful_threads(seconds: float) -> int:
+    """The number of threads for files that take this many seconds each.
+
+    Two threads halve the time of photographs (60 of 6 megapixels: 0.47 s against 0.86 s), but on pictures of 64 x 64
+    they compete for the interpreter lock (3,000: 0.82 s against 0.48 s), so one thread is faster.
+    """
+    return available_cpus() if seconds > _SLOW else 1
 
 
 def to_square(image: Image.Image, side: int) -> NDArray[np.uint8]:
@@ -183,6 +211,8 @@ def _from_lab(image: Image.Image) -> Image.Image:
 def _square(image: Image.Image, side: int) -> Image.Image:
     """The largest central square, resized to `side` pixels."""
     width, height = image.size
+    if width == height == side:
+        return image
     edge = min(width, height)
     left, top = (width - edge) / 2, (height - edge) / 2
     box = (left, top, left + edge, top + edge)

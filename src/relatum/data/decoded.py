@@ -24,14 +24,12 @@ from numpy.typing import NDArray
 from relatum.data import cache
 from relatum.data.arrays import Damaged, open_array, write_header
 from relatum.data.dataset import RGB
-from relatum.data.decode import Source, decode, reason
+from relatum.data.decode import Source, decode, reason, useful_threads
 from relatum.data.imageset import Skipped
-from relatum.system.cpus import available_cpus
 from relatum.system.progress import bar
 from relatum.system.untrusted import read_json_bounded
 
 _VERSION = 1  # increase when the same file gives different pixels
-_SLOW = 0.0005  # seconds per file from which threads help
 _PROBE = 4  # files that are timed first
 _CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
 _CHUNK_BYTES = 4 << 20  # decoded, per task: four tasks per thread wait to be written
@@ -179,7 +177,7 @@ def _chunks(read: Read, files: Sequence[str], side: int) -> Iterator[tuple[NDArr
         warnings.simplefilter("ignore")  # Pillow's warnings; unreadable files are listed as skipped
         began = time.perf_counter()
         yield _decode_chunk(read, files[:_PROBE], 0, side)
-        workers = _workers((time.perf_counter() - began) / len(files[:_PROBE]))
+        workers = useful_threads((time.perf_counter() - began) / len(files[:_PROBE]))
         chunk = max(1, min(_CHUNK, _CHUNK_BYTES // (3 * side * side)))
         pool = ThreadPoolExecutor(workers)
         try:
@@ -191,13 +189,3 @@ def _chunks(read: Read, files: Sequence[str], side: int) -> Iterator[tuple[NDArr
                 yield ahead.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def _workers(seconds: float) -> int:
-    """The number of threads for files that take this many seconds each.
-
-    Two threads halve the time of photographs (60 of 6 megapixels: 0.47 s against 0.86 s), but on pictures of 64 x 64
-    they compete for the interpreter lock (3,000: 0.82 s against 0.48 s), so one thread is faster.
-    """
-    cores = available_cpus()
-    return cores if seconds > _SLOW else 1

@@ -1,10 +1,12 @@
-"""Everything that numba compiles: the views, the relation head's passes over pairs, and Conv-4's training step.
+"""Everything that numba compiles: the views, the relation head's passes over pairs, Conv-4's training step,
+and the filters of PNG files.
 
 Each kernel has a readable specification in plain numpy or torch that tests compare it with:
 
 - `views` and `resampling`: `relatum.views.reference`
 - `relation`: `relatum.relation.reference`
 - `conv4`: the modules of `relatum.backbones.conv4`
+- `png`: Pillow
 
 `simd`, `pixels` and `tiles` are the vector instructions they are written in, `caching` keeps compiled code on disk, and
 `threads` is the thread pool. numba takes a second to import, so importing this package does not import it.

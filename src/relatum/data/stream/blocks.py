@@ -23,7 +23,7 @@ from relatum.system.files import write_error
 from relatum.system.locks import try_lock
 
 _LARGEST, _SMALLEST = 4 << 20, 256 << 10  # bytes of a block
-_BLOCKS = 256  # that a cache holds at least, where blocks are not the smallest
+_BLOCKS = 64  # that a cache holds at least, where blocks are not the smallest
 _CHECK = 4  # bytes of the checksum
 _Key = tuple[int, int]  # number of the shard, number of the block
 

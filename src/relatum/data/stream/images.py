@@ -7,25 +7,30 @@ once, and counted.
 from __future__ import annotations
 
 import hashlib
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from io import BytesIO
 from itertools import chain
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeGuard, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.data.decode import decode, reason
+from relatum.data.decode import decode, reason, useful_threads
 from relatum.data.imageset import Skipped
 from relatum.data.stream.index import Names, ShardIndex
+from relatum.data.stream.png import filtered_rows, undo_filters
 from relatum.data.stream.store import REQUESTS, Store
 from relatum.errors import InputError, RelatumError
+from relatum.system.cpus import available_cpus
 from relatum.system.progress import Display
 
+T = TypeVar("T")
 _CHUNK = 16  # images per task
+_PROBE = 4  # images that are timed first
 _NAMED = 20  # damaged images that are named as they appear
 _PIECE = 1 << 16  # rows of the index that are hashed at a time
 
@@ -40,6 +45,7 @@ class _Source:
     strict: bool
     pool: ThreadPoolExecutor
     damaged: dict[int, str] = field(default_factory=dict)
+    single: bool | None = None  # whether one thread decodes; None until the first images were timed
 
 
 class StreamedImages:
@@ -50,7 +56,7 @@ class StreamedImages:
         store: reads the shards.
         numbers: (N,) the images of the index that this one holds, in rising order.
         side: height and width in pixels.
-        threads: that decode.
+        threads: that decode, at most; by default one per core. A single one decodes where images take little time.
         strict: raise an error where an image cannot be decoded.
     """
 
@@ -63,11 +69,11 @@ class StreamedImages:
         numbers: NDArray[np.int64] | range,
         *,
         side: int,
-        threads: int,
+        threads: int | None = None,
         strict: bool = False,
     ) -> None:
         warnings.filterwarnings("ignore", module=r"PIL\.")  # images that cannot be decoded are named
-        pool = ThreadPoolExecutor(threads, thread_name_prefix="relatum-decode")
+        pool = ThreadPoolExecutor(threads or available_cpus(), thread_name_prefix="relatum-decode")
         self._source = _Source(index, store, side, strict, pool)
         self.numbers = numbers
 
@@ -151,7 +157,8 @@ class StreamedImages:
 
         def work(index: np.int64) -> NDArray[np.uint8] | None:
             try:
-                return decode(BytesIO(cast(bytes, self._read(int(self.numbers[index]), apart=True))), self._source.side)
+                where = self._source.index.place(int(self.numbers[index]))
+                return decode(BytesIO(cast(bytes, self._read(*where, apart=True))), self._source.side)
             except (MemoryError, RelatumError):
                 raise
             except Exception:  # it is named when training comes to it
@@ -172,47 +179,75 @@ class StreamedImages:
         pixels = np.empty((len(indices), *self.shape[1:]), np.uint8)
         actual = indices.copy()
         order = np.argsort(indices, kind="stable")  # as the images lie in the shards
+        numbers = _at(self.numbers, indices)
+        samples = self._source.index.samples[numbers]
+        shards = np.searchsorted(self._source.index.firsts, numbers, side="right") - 1
+        lists = zip(*(x[order].tolist() for x in (numbers, shards, samples["offset"], samples["size"])), strict=True)
+        tasks = list(zip(order.tolist(), lists, strict=True))
 
-        def work(places: NDArray[np.int64]) -> None:
-            for place in places:
-                actual[place] = self._decode(int(indices[place]), pixels[place])
+        def work(part: list[tuple[int, tuple[int, int, int, int]]]) -> None:
+            plain: dict[int, bytes] = {}
+            for place, (number, *where) in part:
+                content = self._content(number, where)
+                rows = None if content is None else filtered_rows(content, self._source.side)
+                if rows is not None:
+                    plain[place] = rows
+                elif content is None or not self._decode(number, content, pixels[place]):
+                    actual[place] = self._replace(int(indices[place]), pixels[place])
+            for place in undo_filters(list(plain.values()), list(plain), pixels):
+                self._note(int(numbers[place]), "unknown filter in a PNG file")
+                actual[place] = self._replace(int(indices[place]), pixels[place])
 
-        tasks = [self._source.pool.submit(work, order[i : i + _CHUNK]) for i in range(0, len(order), _CHUNK)]
-        for task in tasks:
+        first = _PROBE if self._source.single is None else 0
+        if first and tasks:
+            seconds = min(_thread_seconds(work, [task]) for task in tasks[:first])  # most reads fetch nothing
+            self._source.single = useful_threads(seconds) == 1
+        if self._source.single:
+            work(tasks[first:])
+            return pixels, actual
+        parts = [tasks[i : i + _CHUNK] for i in range(first, len(tasks), _CHUNK)]
+        for task in [self._source.pool.submit(work, part) for part in parts]:
             task.result()
         return pixels, actual
 
-    def _decode(self, index: int, out: NDArray[np.uint8]) -> int:
-        """Decode an image, or the next one that can be decoded; returns which one it was."""
-        source = self._source
-        for candidate in chain(range(index, len(self)), range(index)):
-            number = int(self.numbers[candidate])
-            if number in source.damaged:
-                continue
-            content = self._read(number)
-            if isinstance(content, str):
-                self._note(number, content)
-                continue
-            try:
-                out[:] = decode(BytesIO(content), source.side)
-                return candidate
-            except MemoryError:
-                raise
-            except Exception as error:  # Pillow may raise any exception for a damaged file
-                self._note(number, reason(error))
-        raise InputError(f"{source.store.place} contains no readable image.")
+    def _content(self, number: int, where: Sequence[int]) -> bytes | None:
+        """The bytes of an image of the index, at a shard, offset and size; None and a note if they are not there."""
+        if number in self._source.damaged:
+            return None
+        content = self._read(*where)
+        if isinstance(content, str):
+            self._note(number, content)
+            return None
+        return content
 
-    def _read(self, number: int, *, apart: bool = False) -> bytes | str:
-        """The bytes of an image, or why they are not there."""
-        index = self._source.index
-        row = index.samples[number]
-        shard = int(np.searchsorted(index.firsts, number, side="right")) - 1
+    def _decode(self, number: int, content: bytes, out: NDArray[np.uint8]) -> bool:
+        """Decode an image of the index by Pillow; False and a note if that cannot be done."""
         try:
-            read = self._source.store.read_apart if apart else self._source.store.read
-            content = read(shard, int(row["offset"]), int(row["size"]))
+            out[:] = decode(BytesIO(content), self._source.side)
+        except MemoryError:
+            raise
+        except Exception as error:  # Pillow may raise any exception for a damaged file
+            self._note(number, reason(error))
+            return False
+        return True
+
+    def _replace(self, index: int, out: NDArray[np.uint8]) -> int:
+        """Decode the next image that can be decoded in place of a damaged one; returns which one it is."""
+        for candidate in chain(range(index + 1, len(self)), range(index)):
+            number = int(self.numbers[candidate])
+            content = self._content(number, self._source.index.place(number))
+            if content is not None and self._decode(number, content, out):
+                return candidate
+        raise InputError(f"{self._source.store.place} contains no readable image.")
+
+    def _read(self, shard: int, offset: int, size: int, *, apart: bool = False) -> bytes | str:
+        """The bytes of an image, or why they are not there."""
+        store, name = self._source.store, self._source.index.shards[shard]
+        try:
+            content = (store.read_apart if apart else store.read)(shard, offset, size)
         except FileNotFoundError:
-            return f"{index.shards[shard]} is missing"
-        return content if len(content) == int(row["size"]) else f"{index.shards[shard]} ends in the middle of it"
+            return f"{name} is missing"
+        return content if len(content) == size else f"{name} ends in the middle of it"
 
     def _note(self, number: int, why: str) -> None:
         source = self._source
@@ -228,6 +263,13 @@ class StreamedImages:
 def is_streamed(images: Any) -> TypeGuard[StreamedImages]:
     """Whether images are decoded when they are indexed."""
     return isinstance(images, StreamedImages)
+
+
+def _thread_seconds(work: Callable[[T], None], argument: T) -> float:
+    """The time of this thread in a call, without the time in which it waits."""
+    began = time.thread_time()
+    work(argument)
+    return time.thread_time() - began
 
 
 def _at(numbers: NDArray[np.int64] | range, indices: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -60,6 +60,12 @@ class ShardIndex:
     def __len__(self) -> int:
         return len(self.samples)
 
+    def place(self, number: int) -> tuple[int, int, int]:
+        """Where an image lies: the number of its shard, offset and size in bytes."""
+        row = self.samples[number]
+        shard = int(np.searchsorted(self.firsts, number, side="right")) - 1
+        return shard, int(row["offset"]), int(row["size"])
+
     def name(self, number: int) -> str:
         """The path of an image in the packed folder."""
         start = int(self.samples[number - 1]["name_end"]) if number else 0

@@ -27,7 +27,6 @@ from relatum.data.stream.images import StreamedImages
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
 from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
 from relatum.errors import InputError
-from relatum.system.cpus import available_cpus
 from relatum.system.untrusted import read_bounded
 
 _STATISTICS = 1024  # images that mean and standard deviation are computed from
@@ -78,7 +77,7 @@ def load(
         mean: per channel; by default computed from a sample, as is `std`.
         std: likewise.
         strict: raise an error where an image cannot be decoded.
-        threads: that decode; by default one per core.
+        threads: that decode; by default as many as help.
     """
     index = open_index(store)
     whole, skipped = readable(index, store)
@@ -90,8 +89,7 @@ def load(
         raise InputError(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
     prefix, train = parts["train"]
     side = side or choose_side(index, store, train)
-    workers = threads or available_cpus()
-    images = StreamedImages(index, store, train, side=side, threads=workers, strict=strict)
+    images = StreamedImages(index, store, train, side=side, threads=threads, strict=strict)
     if mean is None or std is None:
         mean, std = _statistics(images)
     classes, labels = _classes(index, train, prefix)
@@ -167,9 +165,7 @@ def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
     """The side by the rule of folders, from the headers of a sample."""
 
     def size(number: int) -> tuple[int, int] | None:
-        row = index.samples[number]
-        shard = int(np.searchsorted(index.firsts, number, side="right")) - 1
-        return image_size(BytesIO(store.read_apart(shard, int(row["offset"]), int(row["size"]))))
+        return image_size(BytesIO(store.read_apart(*index.place(number))))
 
     with ThreadPoolExecutor(REQUESTS) as pool:
         return folder.side_of(list(pool.map(size, numbers[:: max(1, len(numbers) // folder.SAMPLE)])))
