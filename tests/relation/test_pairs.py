@@ -32,14 +32,15 @@ def test_rolled_pairs_are_those_of_the_papers_listing(K, M):
         assert torch.equal(ours, theirs.to(ours.dtype))
 
 
-@given(**sizes, key=st.integers(0, 2**62), labelled=st.booleans(), data=st.data())
+@given(**sizes, ratio=st.integers(1, 9), key=st.integers(0, 2**62), labelled=st.booleans(), data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_count_targets_and_no_image_meets_itself_as_a_negative(K, M, key, labelled, data):
+def test_count_targets_and_no_image_meets_itself_as_a_negative(K, M, ratio, key, labelled, data):
     labels = data.draw(st.lists(st.integers(-1, 2), min_size=M, max_size=M)) if labelled else None
-    for pairs in (roll_pairs(K, M, labels), random_pairs(K, M, key, labels)):
-        assert len(pairs) == M * (K * K - K)
+    for pairs in (roll_pairs(K, M, labels, ratio), random_pairs(K, M, key, labels, ratio)):
+        used = min(ratio, M - 1)
+        assert len(pairs) == M * (1 + used) * (K * K - K) // 2
         assert pairs.rows == K * M
-        assert pairs.num_positives * 2 == len(pairs)
+        assert pairs.num_positives * (1 + used) == len(pairs)
         same_image = pairs.left % M == pairs.right % M
         assert np.array_equal(same_image, pairs.positives)
         assert np.all(pairs.left // M < pairs.right // M)
@@ -50,6 +51,14 @@ def test_count_targets_and_no_image_meets_itself_as_a_negative(K, M, key, labell
                 [all(known[n] >= 0 and known[n] == x for i, x in enumerate(labels) if i != n) for n in range(M)]
             )
             assert np.array_equal(clash, hopeless[pairs.left % M] & ~pairs.positives)
+
+
+@given(**sizes, ratio=st.integers(2, 9))
+@settings(max_examples=30, deadline=None)
+def test_rolled_negatives_of_one_pair_of_views_are_different_images(K, M, ratio):
+    pairs = roll_pairs(K, M, R=ratio)
+    negatives = np.stack([pairs.left, pairs.right], axis=1)[~pairs.positives]
+    assert len(np.unique(negatives, axis=0)) == len(negatives)
 
 
 def test_rolled_pairs_are_made_once_and_labels_without_classes_change_nothing():

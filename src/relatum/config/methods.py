@@ -46,6 +46,7 @@ class RelationalOptions:
     negatives: str = setting(
         "roll", "how negative pairs are chosen: by rolling the mini-batch, or at random", choices=("roll", "random")
     )
+    negatives_per_positive: int = setting(1, "negative pairs for each positive pair; the paper has 1", ge=1)
     gamma: float = setting(2.0, "exponent of the focal loss; at 0 the constant factor 1/2 remains", ge=0)
     focal: bool = setting(True, "use the focal loss; false is plain binary cross-entropy")
     hidden: int = setting(256, "hidden units of the relation head", ge=1)

@@ -26,6 +26,7 @@ class RelationalReasoning(Objective):
         aggregation: cat, sum, mean or max.
         head: `relation`, or the ablations `dot` and `encoder`.
         negatives: `roll`, as in the authors' code, or `random`, as in the paper's pseudo-code.
+        negatives_per_positive: negative pairs for each positive one; fewer in a mini-batch with fewer other images.
         gamma: focal exponent; 0 keeps the factor 1/2.
         focal: False is plain binary cross-entropy.
         hidden: hidden units of the head.
@@ -49,6 +50,7 @@ class RelationalReasoning(Objective):
         aggregation: str = RelationalOptions.aggregation,
         head: str = RelationalOptions.head,
         negatives: str = RelationalOptions.negatives,
+        negatives_per_positive: int = RelationalOptions.negatives_per_positive,
         gamma: float = RelationalOptions.gamma,
         focal: bool = RelationalOptions.focal,
         hidden: int = RelationalOptions.hidden,
@@ -69,6 +71,7 @@ class RelationalReasoning(Objective):
                 aggregation=aggregation,
                 head=head,
                 negatives=negatives,
+                negatives_per_positive=negatives_per_positive,
                 gamma=gamma,
                 focal=focal,
                 hidden=hidden,
@@ -78,7 +81,7 @@ class RelationalReasoning(Objective):
         self.relation = relation.make_head(
             options.head, num_features, hidden=options.hidden, aggregation=options.aggregation
         )
-        self.negatives = options.negatives
+        self.negatives, self.negatives_per_positive = options.negatives, options.negatives_per_positive
         self.gamma, self.focal = options.gamma, options.focal
         self.avoid_collisions = options.avoid_collisions
         self.kernels = "auto" if kernels == "numba" else kernels  # `max` and the ablations have no numba kernel
@@ -91,7 +94,7 @@ class RelationalReasoning(Objective):
             raise InputError("objective.avoid_collisions=true needs labels: add --labels FRACTION.")
 
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
-        """The loss over all M(K² − K) pairs, and the accuracies on positives and on negatives apart."""
+        """The loss over all pairs, M(K² − K) in the paper, and the accuracies on positives and on negatives apart."""
         batch = self.as_batch(batch)
         self.require_images(batch)
         pairs = self.pairs(batch)
@@ -113,14 +116,14 @@ class RelationalReasoning(Objective):
 
     def pairs(self, batch: Batch) -> relation.Pairs:
         """Who is compared with whom in this batch."""
-        views, images = batch.views.shape[0], batch.num_images
+        views, images, ratio = batch.views.shape[0], batch.num_images, self.negatives_per_positive
         labels = None
         if self.avoid_collisions and batch.labels is not None:
             labels = self.gather(batch.labels, batch).cpu().numpy()
         if self.negatives == "roll":
-            return relation.roll_pairs(views, images, labels)
+            return relation.roll_pairs(views, images, labels, ratio)
         key = int(rng.key(rng.NEGATIVE, batch.seed, batch.epoch, batch.step))
-        return relation.random_pairs(views, images, key, labels=labels)
+        return relation.random_pairs(views, images, key, labels, ratio)
 
     def score(self, z_i: Tensor, z_j: Tensor, *, symmetric: bool = False) -> Tensor:
         """The relation score in [0, 1] of pairs of representations, with the head in eval mode.

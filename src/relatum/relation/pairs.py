@@ -1,10 +1,10 @@
 """Who is compared with whom: a list of pairs is data, two index arrays and targets.
 
 For every two views i < j, image n's view i meets its own view j (a positive) and another image's view j (a negative),
-so P = M(K² - K). Negatives come by rolling the mini-batch, as in the paper's listing, or at random among the other
+so P = M(K² - K); or it meets R other images, and P = M(1 + R)(K² - K) / 2. Negatives come by rolling the mini-batch, as in the paper's listing, or at random among the other
 images, as in its pseudo-code. Lists need no torch; a rolled list depends on K and M alone and is computed once.
 
-Shape letters: K views per image, M images, P pairs. Row k * M + m of the features is view k of image m.
+Shape letters: K views per image, M images, P pairs, R negatives for each positive. Row k * M + m of the features is view k of image m.
 """
 
 from __future__ import annotations
@@ -153,20 +153,22 @@ def _send(array: NDArray[Any], device: torch.device | str) -> torch.Tensor:
     return tensor.to(device)
 
 
-def roll_pairs(K: int, M: int, labels: ArrayLike | None = None) -> Pairs:
-    """Positives, and negatives by rolling the mini-batch by a shift that grows with each (i, j) and wraps before M.
+def roll_pairs(K: int, M: int, labels: ArrayLike | None = None, R: int = 1) -> Pairs:
+    """Positives, and negatives by rolling the mini-batch by a shift that grows with each negative and wraps before M.
 
     Args:
         K: views per image.
         M: images in the mini-batch.
         labels: (M,) classes where known, -1 where not. A negative whose partner is known to share the class moves on
             to the next shift that does not collide; where every other image shares the class, it stays.
+        R: negatives for each positive; at most M - 1 are used, so that none occurs twice (unless labels are given).
     """
     _check(K, M)
-    return _rolled(K, M) if labels is None else _listed(K, M, _roll_partners(K, M, _allowed(M, labels)))
+    R = min(R, M - 1)
+    return _rolled(K, M, R) if labels is None else _listed(K, M, _roll_partners(K, M, R, _allowed(M, labels)))
 
 
-def random_pairs(K: int, M: int, key: int, labels: ArrayLike | None = None) -> Pairs:
+def random_pairs(K: int, M: int, key: int, labels: ArrayLike | None = None, R: int = 1) -> Pairs:
     """Positives, and negatives whose partner is drawn uniformly among the other images: a pure function of `key`.
 
     Args:
@@ -175,10 +177,12 @@ def random_pairs(K: int, M: int, key: int, labels: ArrayLike | None = None) -> P
         key: what the draws are named by, such as `rng.torch_seed(rng.NEGATIVE, seed, epoch, step)`.
         labels: (M,) classes where known, -1 where not. A partner known to share the class is never drawn, unless
             every other image shares it.
+        R: negatives for each positive, drawn independently; at most M - 1 are used.
     """
     _check(K, M)
-    draws = np.arange(K * (K - 1) // 2 * M, dtype=np.uint64)
-    uniform = rng.uniform(rng.key(rng.NEGATIVE, key), draws).reshape(-1, M)
+    R = min(R, M - 1)
+    draws = np.arange(K * (K - 1) // 2 * R * M, dtype=np.uint64)
+    uniform = rng.uniform(rng.key(rng.NEGATIVE, key), draws).reshape(-1, R, M)
     if labels is None:
         other = (uniform * (M - 1)).astype(np.int64)
         return _listed(K, M, other + (other >= np.arange(M)))
@@ -189,8 +193,8 @@ def random_pairs(K: int, M: int, key: int, labels: ArrayLike | None = None) -> P
 
 
 @lru_cache(maxsize=16)
-def _rolled(K: int, M: int) -> Pairs:
-    return _listed(K, M, _roll_partners(K, M, None))
+def _rolled(K: int, M: int, R: int) -> Pairs:
+    return _listed(K, M, _roll_partners(K, M, R, None))
 
 
 def _check(K: int, M: int) -> None:
@@ -202,10 +206,10 @@ def _check(K: int, M: int) -> None:
         )
 
 
-def _roll_partners(K: int, M: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """(K(K-1)/2, M) the image that each image meets as a negative, one row for each i < j."""
+def _roll_partners(K: int, M: int, R: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """(K(K-1)/2, R, M) the images that each image meets as negatives, for each i < j."""
     images = np.arange(M)
-    shifts = np.arange(K * (K - 1) // 2) % (M - 1)  # counted from 0: shift s + 1 runs from 1 to M - 1
+    shifts = np.arange(K * (K - 1) // 2 * R).reshape(-1, R) % (M - 1)  # counted from 0: shift s + 1 runs from 1 to M - 1
     by_shift = (images - np.arange(1, M)[:, None]) % M  # (M-1, M) as torch.roll: position n receives n - shift
     if allowed is not None:
         free = allowed[images, by_shift]
@@ -227,10 +231,10 @@ def _allowed(M: int, labels: ArrayLike) -> NDArray[np.bool_]:
 
 
 def _listed(K: int, M: int, partners: NDArray[np.int64]) -> Pairs:
-    """The list in the order of the paper's listing: for each i < j, M positives and then M negatives."""
+    """The list in the order of the paper's listing: for each i < j, M positives and then R times M negatives."""
     i, j = np.triu_indices(K, 1)
-    images = np.arange(M)
-    left = np.broadcast_to(i[:, None, None] * M + images, (len(i), 2, M))
-    right = j[:, None, None] * M + np.stack([np.broadcast_to(images, partners.shape), partners], axis=1)
-    targets = np.broadcast_to(np.array([[1], [0]], np.float32), (len(i), 2, M))
+    others = np.concatenate([np.broadcast_to(np.arange(M), (len(i), 1, M)), partners], axis=1)  # (i < j, 1 + R, M)
+    left = np.broadcast_to(i[:, None, None] * M + np.arange(M), others.shape)
+    right = j[:, None, None] * M + others
+    targets = np.broadcast_to((np.arange(others.shape[1]) == 0).astype(np.float32)[:, None], others.shape)
     return Pairs(left.ravel().astype(np.int32), right.ravel().astype(np.int32), targets.ravel(), K * M)

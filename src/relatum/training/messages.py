@@ -27,7 +27,10 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
     recipe, images = resolved.recipe, resolved.images
     K, M = recipe.views.number, min(recipe.train.batch_size, len(images))
     parameters = sum(p.numel() for p in objective.backbone.parameters())
-    pairs = f", {M * (K * K - K):,} pairs a step" if recipe.method == "relational" else ""
+    pairs = ""
+    if recipe.method == "relational":
+        ratio = min(recipe.objective.negatives_per_positive, M - 1)
+        pairs = f", {M * (1 + ratio) * (K * K - K) // 2:,} pairs a step"
     held_out = f" ({len(resolved.validation):,} held out)" if resolved.validation is not None else ""
     size = f"{recipe.data.side} × {recipe.data.side}"
     classes = f"{len(images.classes)} classes" if images.classes else "no labels"
