@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from relatum.config.methods import METHODS, Method
@@ -23,6 +23,7 @@ from relatum.errors import InputError, Interrupted, RelatumError, describe
 from relatum.system import launcher
 from relatum.system.launcher import Place
 from relatum.system.rendezvous import listen
+from relatum.system.stderr import say
 from relatum.system.team import Team
 
 _END_SECONDS = 60  # for other processes to end after this one
@@ -94,8 +95,9 @@ def _start(rank: int, size: int, port: int, message: bytes) -> subprocess.Popen[
     command = [sys.executable, "-P", "-c", "import sys; from relatum.api.workers import main; sys.exit(main())"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **ours, "PYTHONPATH": path})
     assert process.stdin is not None
-    process.stdin.write(len(message).to_bytes(8, "big") + message)
-    process.stdin.flush()  # and it stays open: its end tells the process that this one is gone
+    with suppress(BrokenPipeError):  # it has died already: `_watch` sees that
+        process.stdin.write(len(message).to_bytes(8, "big") + message)
+        process.stdin.flush()  # and it stays open: its end tells the process that this one is gone
     return process
 
 
@@ -112,7 +114,7 @@ def _watch(children: list[subprocess.Popen[bytes]]) -> None:
             time.sleep(1)
         time.sleep(_END_SECONDS)
         if all(child.stdin for child in children):  # still training: `_end` has not been called
-            print("error: another process of this run has died; --resume continues it.", file=sys.stderr, flush=True)
+            say("error: another process of this run has died; --resume continues it.")
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="relatum-watch").start()
@@ -168,7 +170,7 @@ def main() -> int:
         if isinstance(error, RelatumError) and error.quiet:
             return error.exit_code
         text = str(error) if isinstance(error, RelatumError) else describe(error)
-        print(f"error: {text}", file=sys.stderr)
+        say(f"error: {text}")
         return error.exit_code if isinstance(error, RelatumError) else 1
     except Interrupted as error:
         return error.exit_code

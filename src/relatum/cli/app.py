@@ -21,6 +21,7 @@ from relatum.cli import collections, data, evaluation, paper, tools, training, w
 from relatum.cli.stops import print_stop
 from relatum.errors import Interrupted, RelatumError, command_line, describe, unknown
 from relatum.system import signals
+from relatum.system.stderr import STDERR, discard_unwritten, say
 from relatum.system.text import printable
 
 Command = Callable[..., None]
@@ -66,7 +67,7 @@ def _interruptible(command: Command) -> Command:
             command(*arguments, **options)
         except Interrupted as error:  # not a failure: everything is saved
             if not error.quiet:
-                print(printable(error), file=sys.stderr)
+                say(printable(error))
             raise typer.Exit(error.exit_code) from None
         except signals.Stop as error:
             raise typer.Exit(128 + error.signum) from None
@@ -110,6 +111,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _run(arguments, debug)
     if is_program:  # a Ctrl-C while the interpreter shuts down would print a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        discard_unwritten()
     sys.exit(code)
 
 
@@ -127,12 +129,21 @@ def _run(arguments: list[str], debug: bool) -> int:
         return error.exit_code if error.quiet else _print_error(f"{error}", error.exit_code)
     except KeyboardInterrupt as error:
         return print_stop(error)
-    except BrokenPipeError:  # the reader of our output has closed it, as in `relatum list methods | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        return _reader_has_gone()
+    except SystemExit as error:  # what typer and rich make of it
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _reader_has_gone()
     except Exception as error:
         return _exit_code(error, arguments, debug)
     return code if isinstance(code, int) else 0
+
+
+def _reader_has_gone() -> int:
+    """The reader of our output has closed it, as in `relatum list methods | head -1`: that is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
@@ -156,7 +167,7 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
 
 
 def _print_error(message: str, code: int) -> int:
-    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    colour = STDERR.isatty() and not os.environ.get("NO_COLOR")
     label = "\x1b[1;31merror:\x1b[0m" if colour else "error:"
-    print(f"{label} {printable(message)}", file=sys.stderr)
+    say(f"{label} {printable(message)}")
     return code
