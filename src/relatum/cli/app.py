@@ -12,7 +12,9 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -102,6 +104,8 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may contain bytes that are not text
     is_program = arguments is None
+    if is_program:
+        _show_warnings_as_notes()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     if debug:
@@ -113,6 +117,19 @@ def main(arguments: list[str] | None = None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         discard_unwritten()
     sys.exit(code)
+
+
+def _show_warnings_as_notes() -> None:
+    """Print warnings of relatum as its notes; those of libraries keep their place in the code."""
+    package, usual = str(Path(__file__).parents[1]), warnings.showwarning
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        if file is None and filename.startswith(package):
+            say(f"note: {printable(message)}")
+        else:
+            usual(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
 
 
 def _run(arguments: list[str], debug: bool) -> int:

@@ -156,6 +156,17 @@ class RunFolder:
             finally:
                 remove_if_empty(self.path)  # bad input ended the run before it began
 
+    def check_writable(self) -> None:
+        """Refuse a run whose results could not be saved: on a read-only disk, or of another user."""
+        try:
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            if error.errno not in FULL:
+                raise InputError(
+                    f"cannot write to {self.path}: {error.strerror}. Copy the run to a folder that can be written."
+                ) from None
+
     # ------------------------------------------------------------------------------------------------ recipe and record
 
     def write_recipe(self, recipe: config.Recipe) -> None:

@@ -23,6 +23,7 @@ from relatum.errors import InputError
 from relatum.features.preprocess import Transform
 from relatum.runs import checkpoint, digest, names
 from relatum.runs.folder import RunFolder
+from relatum.runs.results import STEP
 from relatum.system.files import write_bytes
 from relatum.system.progress import Display
 from relatum.system.untrusted import check_regular
@@ -176,7 +177,8 @@ def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
     newest = checkpoint.newest(folder.path, warn=Display().warn)
     if newest is None:
         raise InputError(f"{folder.path} has no {names.BACKBONE} and no checkpoint; is it a run folder?")
-    return _from_objective(newest[1], newest[0])
+    state, metadata = _from_objective(newest[1], newest[0])
+    return state, {**metadata, STEP: newest[1]["step"]}
 
 
 def _plain_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -38,7 +38,7 @@ def write_error(path: Path, error: OSError) -> WriteError:
     reason = (error.strerror or str(error) or type(error).__name__).rstrip(".")
     hint = " Make room and run the command again (pretrain: with --resume)." if error.errno in FULL else ""
     raised = WriteError(f"{path} could not be written: {reason}.{hint}")
-    raised.errno = error.errno
+    raised.errno, raised.strerror = error.errno, reason
     return raised
 
 
