@@ -290,8 +290,9 @@ class Trainer:
         if not self.fabric.is_global_zero:
             return {}
         numbers = health.spread(self.objective.backbone, batch.views[0])
-        if self.monitor is not None and epoch % self.recipe.log.knn_every == 0:
-            numbers |= self.monitor(self.objective.backbone)
+        due = self.monitor is not None and epoch % self.recipe.log.knn_every == 0
+        if due and not health.not_finite(torch.zeros(()), self.objective):  # otherwise the run stops in a moment
+            numbers |= self.monitor(self.objective.backbone)  # type: ignore[misc]
         self.objective.train()
         self._clock = time.monotonic()
         return numbers
