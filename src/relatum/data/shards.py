@@ -50,6 +50,7 @@ class Index:
 
     Args:
         paths: the tar files, in order.
+        some: whether they were named, rather than their folder.
 
     Attributes:
         files: names of the images, sorted.
@@ -57,8 +58,8 @@ class Index:
         skipped: members and shards that could not be read.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._store = LocalShards(paths)
+    def __init__(self, paths: Sequence[Path], *, some: bool = False) -> None:
+        self._store = LocalShards(paths, some=some)
         written = open_index(self._store)
         numbers, self.skipped = readable(written, self._store)
         self._places = self._locate(written, numbers)

@@ -39,6 +39,7 @@ class _Source:
     side: int
     strict: bool
     pool: ThreadPoolExecutor
+    places: list[int]  # the number in the store of each shard of the index
     damaged: dict[int, str] = field(default_factory=dict)
 
 
@@ -68,7 +69,7 @@ class StreamedImages:
     ) -> None:
         warnings.filterwarnings("ignore", module=r"PIL\.")  # images that cannot be decoded are named
         pool = ThreadPoolExecutor(threads, thread_name_prefix="relatum-decode")
-        self._source = _Source(index, store, side, strict, pool)
+        self._source = _Source(index, store, side, strict, pool, index.places(store.names))
         self.numbers = numbers
 
     def __len__(self) -> int:
@@ -209,7 +210,7 @@ class StreamedImages:
         shard = int(np.searchsorted(index.firsts, number, side="right")) - 1
         try:
             read = self._source.store.read_apart if apart else self._source.store.read
-            content = read(shard, int(row["offset"]), int(row["size"]))
+            content = read(self._source.places[shard], int(row["offset"]), int(row["size"]))
         except FileNotFoundError:
             return f"{index.shards[shard]} is missing"
         return content if len(content) == int(row["size"]) else f"{index.shards[shard]} ends in the middle of it"

@@ -51,7 +51,7 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
             shards = sorted({*shards, *(path / name for name in shard_names(read_bounded(listed)))})
         except Exception:  # a damaged index is reported where it is used
             shards = list(shards)
-    return LocalShards(shards)
+    return LocalShards(shards, some=path.is_file())
 
 
 def too_large_to_decode(index: ShardIndex, side: int) -> bool:
@@ -157,19 +157,21 @@ def _classes(index: ShardIndex, numbers: Numbers, prefix: str) -> tuple[tuple[st
     classes = folder.class_names(["x" if name == "." else f"{name}{os.sep}x" for name in names.values()])
     if not classes:
         return (), None
+    labels_of = {name: label for label, name in enumerate(classes)}
     table = np.zeros(int(used.max()) + 1, np.int64)
     for place, name in names.items():
-        table[place] = classes.index(name)
+        table[place] = labels_of[name]
     return classes, table[rows["folder"]]
 
 
 def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
     """The side by the rule of folders, from the headers of a sample."""
+    places = index.places(store.names)
 
     def size(number: int) -> tuple[int, int] | None:
         row = index.samples[number]
         shard = int(np.searchsorted(index.firsts, number, side="right")) - 1
-        return image_size(BytesIO(store.read_apart(shard, int(row["offset"]), int(row["size"]))))
+        return image_size(BytesIO(store.read_apart(places[shard], int(row["offset"]), int(row["size"]))))
 
     with ThreadPoolExecutor(REQUESTS) as pool:
         return folder.side_of(list(pool.map(size, numbers[:: max(1, len(numbers) // folder.SAMPLE)])))

@@ -36,10 +36,12 @@ class Store(Protocol):
     Attributes:
         place: the folder or URL, for messages.
         names: the names of the shards, in order.
+        some: whether these shards were named one by one; others that lie beside them are not missing.
     """
 
     place: str
     names: list[str]
+    some: bool
 
     @property
     def sizes(self) -> list[int | None]:
@@ -75,10 +77,11 @@ class LocalShards:
 
     Args:
         paths: the tar files, in order; they lie in one folder.
+        some: whether they were named, rather than the folder.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = list(paths)
+    def __init__(self, paths: Sequence[Path], *, some: bool = False) -> None:
+        self._paths, self.some = list(paths), some
         self.place = str(self._paths[0].parent if self._paths else "")
         self.names = [path.name for path in self._paths]
         self._idle: OrderedDict[int, int] = OrderedDict()  # number of the file: its descriptor, the oldest first
@@ -155,7 +158,7 @@ class RemoteShards:
             import fsspec
         except ImportError:
             raise missing_package("data at a URL", "fsspec") from None
-        self.place = url
+        self.place, self.some = url, url.endswith(".tar")
         try:
             self._system, path = fsspec.core.url_to_fs(url)
             self._paths = [str(p) for p in self._list(str(path))]
