@@ -44,19 +44,24 @@ def data_root(root: Path | str | None = None) -> Path:
     return preferred_cache() / "data"
 
 
-def cache_dir() -> Path:
-    """The cache folder, created if missing. If it is not writable, a temporary one, with a single warning."""
-    return _writable(preferred_cache())
+def cache_dir(kind: str = "") -> Path:
+    """The cache folder, or its sub-folder `kind`, created if missing; a temporary one, with a warning, if not writable.
+
+    In a cache that several users share, a sub-folder may be another user's.
+    """
+    return _writable(preferred_cache(), kind)
 
 
 @lru_cache(maxsize=8)
-def _writable(wanted: Path) -> Path:
+def _writable(cache: Path, kind: str) -> Path:
+    wanted = cache / kind
     try:
         wanted.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=wanted):
             return wanted
     except OSError as error:
-        fallback = _temporary()
+        fallback = _temporary() / kind
+        fallback.mkdir(exist_ok=True)
         reason = error.strerror or str(error)
         warnings.warn(
             f"the cache folder {wanted} cannot be written ({reason}); using {fallback}. RELATUM_CACHE sets another.",
