@@ -16,6 +16,7 @@ from pathlib import Path
 
 from relatum.data.dataset import Dataset
 from relatum.errors import InputError
+from relatum.system.files import expand_user
 
 
 class Absent(InputError):
@@ -25,22 +26,24 @@ class Absent(InputError):
 def preferred_cache() -> Path:
     """The cache folder that the environment names, whether or not it can be written."""
     if folder := os.environ.get("RELATUM_CACHE"):
-        return Path(folder).expanduser()
+        return expand_user(folder)
     if folder := os.environ.get("XDG_CACHE_HOME"):
-        return Path(folder).expanduser() / "relatum"
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches/relatum").expanduser()
+        return expand_user(folder) / "relatum"
+    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "relatum"
-    return Path("~/.cache/relatum").expanduser()
+        usual = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+    try:
+        return expand_user(usual) / "relatum"
+    except InputError:  # a user without a home folder, as in some containers
+        return _temporary()
 
 
 def data_root(root: Path | str | None = None) -> Path:
     """The folder that holds the datasets: `root`, else `$RELATUM_DATA`, else `data` in the cache folder."""
     if root is not None:
-        return Path(root).expanduser()
+        return expand_user(root)
     if folder := os.environ.get("RELATUM_DATA"):
-        return Path(folder).expanduser()
+        return expand_user(folder)
     return preferred_cache() / "data"
 
 

@@ -104,7 +104,8 @@ class RunFolder:
     def _remove_litter(self) -> None:
         """Remove what killed processes left: temporary files, and folders that were being removed."""
         for folder in (self.path, *(self.path / name for name in names.FOLDERS)):
-            remove_stale(folder)
+            if folder == self.path or not folder.is_symlink():  # elsewhere, other programs may have such files
+                remove_stale(folder)
         for removed in self.path.glob(f"{_REMOVED}*"):
             shutil.rmtree(removed, ignore_errors=True)
 

@@ -28,6 +28,7 @@ from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
 from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
 from relatum.errors import InputError
 from relatum.system.cpus import available_cpus
+from relatum.system.files import expand_user
 from relatum.system.untrusted import read_bounded
 
 _STATISTICS = 1024  # images that mean and standard deviation are computed from
@@ -39,7 +40,7 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
     """The shards that data names: a URL, a tar file, or a folder of tar files; None if it is something else."""
     if is_url(data) and not str(data).startswith("file://"):
         return RemoteShards(str(data), cache_bytes)
-    path = Path(str(data).removeprefix("file://")).expanduser()
+    path = expand_user(str(data).removeprefix("file://"))
     shards = find(path)
     if shards is None:
         return None
