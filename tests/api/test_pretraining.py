@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import relatum
+from relatum.errors import InputError
 from relatum.training.batches import BatchMaker
 
 
@@ -20,3 +24,17 @@ def test_training_leaves_no_images_in_memory(pictures: Path, tmp_path: Path) -> 
         assert not [thing for thing in gc.get_objects() if type(thing) is BatchMaker]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data": "x" * 5000}, "File name too long"),
+        ({"data": "shapes", "out": "a\0b"}, "is not a path"),
+        ({"data": "shapes", "set": [1]}, "has no '='"),
+    ],
+)
+def test_odd_arguments_are_one_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        relatum.pretrain(**{"out": tmp_path / "run", **arguments})
+    assert "\n" not in str(error.value)

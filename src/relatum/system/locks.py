@@ -97,6 +97,8 @@ def _open(folder: Path) -> IO[str]:
         if error.errno == errno.ELOOP:
             raise InputError(f"{path} is a symbolic link; remove it: a lock must be a plain file.") from None
         raise InputError(f"cannot write to {folder}: {error.strerror}.") from None
+    except ValueError:  # a null byte
+        raise InputError(f"{str(folder)!r} is not a path.") from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
