@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
@@ -20,7 +19,7 @@ from typing import Any
 
 from relatum.config.methods import METHODS, Method
 from relatum.errors import InputError, Interrupted, RelatumError, describe
-from relatum.system import launcher
+from relatum.system import launcher, signals
 from relatum.system.launcher import Place
 from relatum.system.rendezvous import listen
 from relatum.system.stderr import say
@@ -28,7 +27,8 @@ from relatum.system.team import Team
 
 _END_SECONDS = 60  # for other processes to end after this one
 _FAILED_SECONDS = 5  # the same after an error: they may wait for this process in the middle of a step
-_ORDERLY = (2, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes that all processes have agreed on
+# Exit codes that all processes have agreed on.
+_ORDERLY = (2, *(128 + number for name in signals.NAMES for number in signals.numbers(name)))
 
 
 @contextmanager

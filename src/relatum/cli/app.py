@@ -1,8 +1,8 @@
 """`main`: the table of commands, and how errors end a command.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130/143/138 stopped by SIGINT/SIGTERM/SIGUSR1 (128 plus the
-signal's number). With `--json`, standard output holds exactly one JSON document; everything else goes to standard
-error. A new command is a plain typed function in the file of its group and one row below.
+Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130/143/129/138 stopped by SIGINT/SIGTERM/SIGHUP/SIGUSR1
+(128 plus the signal's number). With `--json`, standard output holds exactly one JSON document; everything else goes to
+standard error. A new command is a plain typed function in the file of its group and one row below.
 """
 
 from __future__ import annotations
