@@ -20,11 +20,13 @@ from typing import Any
 from relatum.config.methods import METHODS, Method
 from relatum.errors import InputError, Interrupted, RelatumError, describe
 from relatum.system import launcher, signals
+from relatum.system.cpus import available_cpus
 from relatum.system.launcher import Place
 from relatum.system.rendezvous import listen
 from relatum.system.stderr import say
 from relatum.system.team import Team
 
+_FEW = 8  # processes that any machine may start
 _END_SECONDS = 60  # for other processes to end after this one
 _FAILED_SECONDS = 5  # the same after an error: they may wait for this process in the middle of a step
 # Exit codes that all processes have agreed on.
@@ -43,6 +45,7 @@ def team(place: Place | None, devices: int, device: str, arguments: Mapping[str,
     """
     store, children = None, []
     if place is None and devices > 1:
+        _check_number(devices)
         message = _pickled(arguments)
         store = listen()
         place = Place("relatum", 0, devices, 0, devices, port=store.port)
@@ -61,6 +64,16 @@ def team(place: Place | None, devices: int, device: str, arguments: Mapping[str,
     finally:
         members.disconnect()
         _end(children, patience)
+
+
+def _check_number(devices: int) -> None:
+    """Refuse more processes than the machine can run: the number may come from anybody's recipe."""
+    most = max(_FEW, 2 * available_cpus())
+    if devices > most:
+        raise InputError(
+            f"--devices {devices}: this machine has {available_cpus()} CPU(s), for at most {most} processes."
+            " torchrun and srun start processes on several machines."
+        )
 
 
 def _pickled(arguments: Mapping[str, Any]) -> bytes:

@@ -25,6 +25,7 @@ from relatum.system.untrusted import read_bounded
 T = TypeVar("T")
 _MAX_OPEN = 64  # shards that are open at a time
 _TRIES, _WAIT = 4, 0.5  # attempts to read from a URL; seconds before the second one, doubled each time
+_MAX_SHARDS = 1_000_000
 REQUESTS = 16  # at a time, for sizes of shards and single images
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 INDEX_FILE = "relatum-index.json"
@@ -179,6 +180,8 @@ class RemoteShards:
     def _list(self, path: str) -> list[str]:
         if braces := _BRACES.search(path):
             first, last = braces.groups()
+            if int(last) - int(first) >= _MAX_SHARDS:
+                raise InputError(f"{self.place} names more than {_MAX_SHARDS:,} shards.")
             numbers = (str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
             return [path[: braces.start()] + n + path[braces.end() :] for n in numbers]
         if path.endswith(".tar"):
