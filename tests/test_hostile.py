@@ -454,15 +454,16 @@ def with_tensor(path: Path, name: str, value: torch.Tensor, **facts: Any) -> Pat
     return path
 
 
-@pytest.mark.parametrize("kind", ["float64", "complex", "whole", "negative"])
+@pytest.mark.parametrize("kind", ["float64", "complex", "whole", "overflow", "negative"])
 def test_weights_that_are_finite_in_the_file_alone(kind: str, run: Path, pictures: Path, tmp_path: Path) -> None:
     name, shape = "layer1.conv.weight", backbones.build("conv4").state_dict()["layer1.conv.weight"].shape
     value = {
         "float64": torch.full(shape, 1e300, dtype=torch.float64),  # infinite in float32
         "complex": torch.full(shape, 1 + 1j),
         "whole": torch.ones(shape, dtype=torch.int64),
+        "overflow": torch.full(shape, 3e38),  # every weight is finite, and no representation is
     }.get(kind)
-    if value is None:  # a variance of -5: every weight is finite, and no representation is
+    if value is None:
         name, value = "layer1.bn.running_var", torch.full((8,), -5.0)
     path = with_tensor(tmp_path / "x.safetensors", name, value)
     for use in (
@@ -470,7 +471,7 @@ def test_weights_that_are_finite_in_the_file_alone(kind: str, run: Path, picture
         lambda: relatum.search(path, pictures, next(pictures.rglob("*.png")), progress=False),
         lambda: api.duplicates(path, pictures, progress=False),
     ):
-        assert re.search("infinite|has type", refused(use))
+        assert re.search("infinite|has type|negative variance", refused(use))
 
 
 def test_metadata_reaches_a_model_card_as_text(tmp_path: Path) -> None:

@@ -228,6 +228,8 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -
         # Converted first: a number of float64 may be infinite in float32.
         if value.is_floating_point() and not bool(torch.isfinite(value.to(expected[name].dtype)).all()):
             raise InputError(f"{source} cannot be used: {name} contains NaN or infinite values.")
+        if name.endswith("running_var") and bool((value < 0).any()):
+            raise InputError(f"{source} cannot be used: {name} contains a negative variance.")
     module.load_state_dict(state, strict=True)
 
 
