@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -445,6 +446,46 @@ def test_names_are_no_formulas(run: Path, tmp_path: Path) -> None:
             assert not row.get("label", "").startswith(("=", "+", "-", "@"))
             assert (photos / row["file"]).exists() or (flat / row["file"]).exists()
     assert (tmp_path / "s.txt").read_text().count("\n") == 5
+
+
+def with_tensor(path: Path, name: str, value: torch.Tensor, **facts: Any) -> Path:
+    state = backbones.build("conv4").state_dict()
+    save_file({**state, name: value}, path, metadata={"relatum": json.dumps({**FACTS, **facts})})
+    return path
+
+
+@pytest.mark.parametrize("kind", ["float64", "complex", "whole", "overflow", "negative"])
+def test_weights_that_are_finite_in_the_file_alone(kind: str, run: Path, pictures: Path, tmp_path: Path) -> None:
+    name, shape = "layer1.conv.weight", backbones.build("conv4").state_dict()["layer1.conv.weight"].shape
+    value = {
+        "float64": torch.full(shape, 1e300, dtype=torch.float64),  # infinite in float32
+        "complex": torch.full(shape, 1 + 1j),
+        "whole": torch.ones(shape, dtype=torch.int64),
+        "overflow": torch.full(shape, 3e38),  # every weight is finite, and no representation is
+    }.get(kind)
+    if value is None:
+        name, value = "layer1.bn.running_var", torch.full((8,), -5.0)
+    path = with_tensor(tmp_path / "x.safetensors", name, value)
+    for use in (
+        lambda: relatum.embed(path, pictures, progress=False),
+        lambda: relatum.search(path, pictures, next(pictures.rglob("*.png")), progress=False),
+        lambda: api.duplicates(path, pictures, progress=False),
+    ):
+        assert re.search("infinite|has type|negative variance", refused(use))
+
+
+def test_metadata_reaches_a_model_card_as_text(tmp_path: Path) -> None:
+    tensor = backbones.build("conv4").state_dict()["layer1.conv.weight"]
+    facts = {"dataset": "x\n---\n# <script>|`", "auto_map": {"AutoModel": "stranger--code"}, "model_type": "bert"}
+    path = with_tensor(tmp_path / "x.safetensors", "layer1.conv.weight", tensor, **facts, odd=float("nan"))
+    folder = api.export(path, format="huggingface", out=tmp_path / "hub")
+    assert json.loads((folder / "config.json").read_text()).keys().isdisjoint({"auto_map", "odd"})
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "relatum-backbone"
+    card = (folder / "README.md").read_text()
+    assert "<script>" not in card
+    assert card.count("\n---\n") == 1  # the end of the front matter
+    long = with_tensor(tmp_path / "long.safetensors", "layer1.conv.weight", tensor, backbone="x" * 10_000)
+    assert "backbone in the metadata is not a text of at most" in refused(lambda: load_backbone(long))
 
 
 def test_weights_that_lost_their_metadata_are_not_normalised_otherwise(run: Path, tmp_path: Path) -> None:

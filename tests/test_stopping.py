@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 TRAIN = ("--views", "2", "--batch-size", "8", "--epochs", "100000", "--compile", "off", "--threads", "1")
 # Each test stops a command at a place where it prints: `SLOW` lets a function of relatum say so and take ten seconds.
 SLOW = """

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import gc
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import relatum
+from relatum.api import workers
+from relatum.errors import InputError
 from relatum.training.batches import BatchMaker
 
 
@@ -20,3 +25,29 @@ def test_training_leaves_no_images_in_memory(pictures: Path, tmp_path: Path) -> 
         assert not [thing for thing in gc.get_objects() if type(thing) is BatchMaker]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"data": "x" * 5000}, "File name too long"),
+        ({"data": "shapes", "out": "a\0b"}, "is not a path"),
+        ({"data": "shapes", "set": [1]}, "has no '='"),
+    ],
+)
+def test_odd_arguments_are_one_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        relatum.pretrain(**{"out": tmp_path / "run", **arguments})
+    assert "\n" not in str(error.value)
+
+
+def test_a_recipe_does_not_start_any_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_start", lambda *arguments: pytest.fail("a process was started"))
+    (tmp_path / "recipe.toml").write_text("[run]\ndevices = 100000\n")
+    with pytest.raises(InputError, match=r"devices=100000: this machine has \d+ CPU\(s\), for at most \d+ processes"):
+        relatum.pretrain("shapes", recipe=tmp_path / "recipe.toml", out=tmp_path / "run")
+    (tmp_path / "recipe.toml").write_text("\ufeff[views]\nnumber = 9223372036854775807\n", "utf-8")
+    with pytest.raises(InputError, match=r"views.number = 9\d+ is out of range: it must be at most 10000"):
+        relatum.pretrain("shapes", recipe=tmp_path / "recipe.toml", out=tmp_path / "run")
+    with pytest.raises(InputError, match="names more than 1,000,000 shards"):
+        relatum.pretrain("http://127.0.0.1:9/{0..99999999999}.tar", out=tmp_path / "run")

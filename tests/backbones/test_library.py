@@ -15,6 +15,7 @@ import relatum
 from relatum import backbones, registry
 from relatum.backbones import library
 from relatum.errors import InputError
+from relatum.runs.weights import save_weights
 
 
 class Net(nn.Module):
@@ -75,6 +76,26 @@ def test_a_run_is_loaded_by_its_name_alone(pictures: Path, tmp_path: Path) -> No
     flags = {"views": 2, "batch_size": 16, "epochs": 1, "compile": "off", "threads": 1, "quiet": True}
     run = relatum.pretrain(pictures, out=tmp_path / "run", backbone="timm:resnet18/small", **flags)
     assert relatum.embed(run.path, pictures, progress=False).shape == (36, 6)
+
+
+@pytest.mark.usefixtures("libraries")
+def test_a_file_cannot_name_a_network_that_is_larger_than_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+
+    class Huge(nn.Module):  # 40 GB, if it were built
+        def __init__(self) -> None:
+            super().__init__()
+            for number in range(1000):
+                setattr(self, f"layer{number}", nn.Linear(3200, 3200))
+                built.append(number)
+
+    monkeypatch.setattr(sys.modules["timm"], "create_model", lambda name, pretrained, num_classes: Huge())
+    save_weights(tmp_path / "small.safetensors", {"x": torch.zeros(3)}, {"backbone": "timm:resnet18"})
+    monkeypatch.setattr(nn.Linear, "reset_parameters", lambda layer: None)  # memory that is not written takes no room
+    with pytest.raises(InputError, match="timm:resnet18: that has more weights than the file"):
+        relatum.load_backbone(tmp_path / "small.safetensors")
+    assert len(built) < 20
+    assert isinstance(nn.Linear(9000, 20000), nn.Linear)  # no limit remains
 
 
 @pytest.mark.usefixtures("libraries")

@@ -3,14 +3,20 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import relatum.data
-from relatum.data import cache
+from relatum.data import cache, decoded
 from relatum.errors import RelatumError
 
 
@@ -53,6 +59,81 @@ def test_the_first_of_two_builders_wins(own_cache: Path) -> None:
     place = cache.entry("kind", "name", build, valid=good)
     assert (place / "x").read_text() == "theirs"
     assert len(list((own_cache / "kind").iterdir())) == 1
+
+
+def test_an_entry_that_another_process_has_just_built_is_kept(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = own_cache / "kind" / "name"
+
+    def meanwhile(kind: str = "") -> Path:  # between the look at the cache and the build
+        if not theirs.exists():
+            theirs.mkdir(parents=True)
+            (theirs / "x").write_text("theirs")
+        return theirs.parent
+
+    monkeypatch.setattr(cache, "cache_dir", meanwhile)
+    place = cache.entry("kind", "name", lambda work: (work / "x").touch(), valid=good)
+    assert (place / "x").read_text() == "theirs"
+
+
+def test_an_entry_that_another_process_removes_is_built_again(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(tmp_path / f"{number}.png")
+    left = [2]
+
+    def removed(place: Path) -> Any:  # it had another list of files, and replaced the entry
+        if left[0]:
+            left[0] -= 1
+            shutil.rmtree(place)
+        return read_meta(place)
+
+    read_meta = decoded._read_meta
+    monkeypatch.setattr(decoded, "_read_meta", removed)
+    assert len(relatum.data.load(tmp_path)) == 3
+    left[0] = 99
+    with pytest.raises(RelatumError, match="again and again"):
+        relatum.data.load(tmp_path)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), MemoryError()])
+def test_a_file_that_could_not_be_read_for_a_moment_is_tried_again(
+    error: Exception, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        Image.new("RGB", (32, 32), (number, 0, 0)).save(tmp_path / f"{number}.png")
+
+    def failing(source: Path, side: int) -> Any:
+        if source.name == "1.png":
+            raise error
+        return decode(source, side)
+
+    decode = decoded.decode
+    monkeypatch.setattr(decoded, "decode", failing)
+    assert [s.path for s in relatum.data.load(tmp_path).skipped] == ["1.png"]
+    monkeypatch.setattr(decoded, "decode", decode)
+    assert len(relatum.data.load(tmp_path)) == 3
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root, to be two users")
+def test_two_users_share_a_cache(tmp_path: Path) -> None:
+    """The sub-folder of the first user cannot be written by the second, who goes elsewhere."""
+    place = Path(tempfile.mkdtemp(prefix="relatum-test-"))
+    try:
+        place.chmod(0o1777)
+        (place / "kind").mkdir(mode=0o755)
+        code = (
+            "import os, sys; from relatum.data import cache; os.setgid(12345); os.setuid(12345)\n"
+            "place = cache.entry('kind', 'name', lambda work: (work / 'x').touch(), valid=lambda place: True)\n"
+            "print(place)"
+        )
+        environment = {**os.environ, "RELATUM_CACHE": str(place), "TMPDIR": str(place)}
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, env=environment, check=False
+        )
+        assert done.stdout.strip() == str(place / "relatum-12345" / "kind" / "name"), done.stderr
+    finally:
+        shutil.rmtree(place)
 
 
 def test_a_full_disk_is_reported(own_cache: Path) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import relatum.data
 from relatum.data import cache_dir, data_root, paths
+from relatum.errors import InputError
 
 
 def test_data_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,3 +71,16 @@ def test_a_temporary_cache_that_others_prepared_is_not_used(blocked: Path, trap:
         place.write_text("")
     with pytest.warns(UserWarning, match="cannot be written"):
         assert cache_dir() != place
+
+
+def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def unknown(path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    with pytest.raises(InputError, match="no home folder is known for '~nobody-of-this-name'"):
+        relatum.data.load("~nobody-of-this-name/photos")
+    for name in ("RELATUM_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(Path, "expanduser", unknown)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
+    assert paths.preferred_cache().parent == tmp_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import tarfile
@@ -200,3 +201,20 @@ def test_threads_read_many_shards_at_once(tmp_path: Path, monkeypatch: pytest.Mo
         contents = list(pool.map(lambda i: index.read(f"{i % 12}.png").getvalue(), range(500)))
     assert all(content == png(i % 12) for i, content in enumerate(contents))
     assert len(index._store._idle) <= 3
+
+
+def test_files_that_cannot_be_packed_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(3):
+        (photos / f"{number}.png").write_bytes(png(number))
+    (photos / "gone.png").symlink_to("nowhere")
+    os.mkfifo(photos / "pipe.png")
+    folder.shard(photos, tmp_path / "packed")
+    assert "2 file(s) could not be read and are left out: gone.png" in " ".join(capsys.readouterr().err.split())
+    assert len(relatum.data.load(tmp_path / "packed", strict=True)) == 3
+    for number in range(3):
+        (photos / f"{number}.png").unlink()
+    with pytest.raises(InputError, match=r"no file could be read: gone\.png"):
+        folder.shard(photos, tmp_path / "none")
+    assert not list((tmp_path / "none").iterdir())

@@ -48,6 +48,16 @@ def test_clearing_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     assert folder.read_record() == {}
 
 
+def test_temporary_files_behind_a_link_are_not_ours(tmp_path: Path) -> None:
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / ".film.part").write_text("half of it")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "artifacts").symlink_to(tmp_path / "downloads")
+    with RunFolder(tmp_path / "run").lock():
+        pass
+    assert (tmp_path / "downloads" / ".film.part").exists()
+
+
 RECIPE = config.draft(flags={"data.name": "cifar10"}).recipe()
 
 

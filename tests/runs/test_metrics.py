@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -64,3 +65,23 @@ def test_weights_and_biases_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     writer.close()
     assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 0.5}]
+
+
+def test_a_line_that_is_written_in_parts(tmp_path: Path) -> None:
+    """As on a disk that is nearly full, and gets room again."""
+
+    class Slow:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def write(self, line: bytes) -> int:
+            return self.file.write(line[:5])
+
+        def close(self) -> None:
+            self.file.close()
+
+    writer = MetricsWriter(tmp_path / "metrics.jsonl", 0)
+    writer._file = Slow(writer._file)  # type: ignore[assignment]
+    writer.write({"step": 1, "loss": 0.25})
+    writer.close()
+    assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 0.25}]

@@ -88,12 +88,18 @@ def test_without_locks_the_named_owner_counts(tmp_path: Path, monkeypatch: pytes
     (tmp_path / LOCK).write_text(text.format(platform.node(), child.pid))
     with lock_folder(tmp_path, refuse):  # killed here: it no longer counts
         pass
+    (tmp_path / LOCK).write_text(text.format(platform.node(), os.getpid()))
+    with lock_folder(tmp_path, refuse):  # a container that was killed had the same number
+        pass
     (tmp_path / LOCK).write_text(text.format("elsewhere", 1))
     with pytest.raises(InputError, match=r"process 1 on elsewhere.* remove "), lock_folder(tmp_path, refuse):
         pass
 
 
-@pytest.mark.parametrize("content", ["", "123\n", "[1]", '{"host": 1', '{"host": "a"}', "\x00" * 100])
+HUGE = '{"host": "a", "process": 1%s, "since": ""}' % ("0" * 40)
+
+
+@pytest.mark.parametrize("content", ["", "123\n", "[1]", "[" * 4096, HUGE, '{"host": 1', '{"host": "a"}', "\x00" * 100])
 def test_a_lock_file_without_an_owner(tmp_path: Path, content: str) -> None:
     (tmp_path / LOCK).write_text(content)
     with (tmp_path / LOCK).open() as file:

@@ -13,7 +13,7 @@ import pytest
 
 from relatum.system import signals
 
-ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+ALL = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 @pytest.mark.parametrize("number", ALL)
@@ -43,7 +43,23 @@ def test_signals_are_collected(number: signal.Signals) -> None:
     with signals.raising(), signals.collect("SIGUSR2") as received:
         os.kill(os.getpid(), signal.SIGUSR2)
     assert received == [signal.SIGUSR2]
-    assert signals.numbers("none") == [signal.SIGINT, signal.SIGTERM]
+    assert signals.numbers("none") == [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+def test_a_closed_terminal_sends_its_signal_twice_and_nohup_ignores_it() -> None:
+    with signals.collect() as received:
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.01)
+    assert received == [signal.SIGHUP] * 2
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.collect() as received:
+            os.kill(os.getpid(), signal.SIGHUP)
+            time.sleep(0.01)
+        assert received == []
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 PROGRAM = """

@@ -9,6 +9,7 @@ from relatum.api.pretraining import pretrain
 from relatum.api.runs import StrPath
 from relatum.errors import InputError, Interrupted
 from relatum.runs.folder import RunFolder
+from relatum.system.files import expand_user
 from relatum.system.outputs import mark_output
 from relatum.system.progress import Display
 
@@ -40,7 +41,7 @@ def explore(
     Returns:
         The path of the page.
     """
-    source = Path(folder).expanduser()
+    source = expand_user(folder)
     if not source.is_dir():
         from relatum.data import find_folder
 

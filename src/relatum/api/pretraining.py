@@ -167,8 +167,8 @@ def _draft(arguments: Mapping[str, Any], custom_backbone: nn.Module | None) -> c
     flags["backbone.name"] = (
         arguments["backbone"] if custom_backbone is None else f"object:{type(custom_backbone).__name__}"
     )
-    sets = [f"{key}={value}" for key, value in pairs.items()] if isinstance(pairs, Mapping) else as_list(pairs)
-    return config.draft(recipe_file=optional_path(recipe), sets=sets, flags=flags)
+    pairs = [f"{key}={value}" for key, value in pairs.items()] if isinstance(pairs, Mapping) else as_list(pairs)
+    return config.draft(recipe_file=optional_path(recipe), sets=map(str, pairs), flags=flags)
 
 
 def _is_in_memory(data: Any) -> bool:

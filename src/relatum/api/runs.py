@@ -64,16 +64,20 @@ def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
         return
     folder = RunFolder(run)
     if show and folder.exists() and not folder.finished():
-        step = folder.read_record().get("steps", "an early step")
-        Display().warn(f"{folder.path} is not finished: its newest checkpoint (step {step}) is {verb}.")
+        step = folder.read_record().get("steps")  # not known while it is being trained
+        where = f" (step {step})" if step is not None else ""
+        Display().warn(f"{folder.path} is not finished: its newest checkpoint{where} is {verb}.")
 
 
 def data_name(data: StrPath) -> str:
     """A dataset's name as it is; a folder as an absolute path, so that a resume finds it from anywhere."""
     name = os.fspath(data)
-    if name in registry.DATASETS or not Path(name).exists():
+    if name in registry.DATASETS:
         return name
-    return str(Path(name).resolve())
+    try:
+        return str(Path(name).resolve()) if Path(name).exists() else name
+    except OSError:  # too long for a name: `find_folder` says so
+        return name
 
 
 def as_list(values: Any) -> list[Any]:

@@ -9,25 +9,28 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from relatum.config.methods import METHODS, Method
 from relatum.errors import InputError, Interrupted, RelatumError, describe
-from relatum.system import launcher
+from relatum.system import launcher, signals
+from relatum.system.cpus import available_cpus
 from relatum.system.launcher import Place
 from relatum.system.rendezvous import listen
+from relatum.system.stderr import say
 from relatum.system.team import Team
 
+_FEW = 8  # processes that any machine may start
 _END_SECONDS = 60  # for other processes to end after this one
 _FAILED_SECONDS = 5  # the same after an error: they may wait for this process in the middle of a step
-_ORDERLY = (2, 128 + signal.SIGINT, 128 + signal.SIGTERM)  # exit codes that all processes have agreed on
+# Exit codes that all processes have agreed on.
+_ORDERLY = (2, *(128 + number for name in signals.NAMES for number in signals.numbers(name)))
 
 
 @contextmanager
@@ -42,6 +45,7 @@ def team(place: Place | None, devices: int, device: str, arguments: Mapping[str,
     """
     store, children = None, []
     if place is None and devices > 1:
+        _check_number(devices)
         message = _pickled(arguments)
         store = listen()
         place = Place("relatum", 0, devices, 0, devices, port=store.port)
@@ -60,6 +64,16 @@ def team(place: Place | None, devices: int, device: str, arguments: Mapping[str,
     finally:
         members.disconnect()
         _end(children, patience)
+
+
+def _check_number(devices: int) -> None:
+    """Refuse more processes than the machine can run: the number may come from anybody's recipe."""
+    most = max(_FEW, 2 * available_cpus())
+    if devices > most:
+        raise InputError(
+            f"--devices {devices}: this machine has {available_cpus()} CPU(s), for at most {most} processes."
+            " torchrun and srun start processes on several machines."
+        )
 
 
 def _pickled(arguments: Mapping[str, Any]) -> bytes:
@@ -94,8 +108,9 @@ def _start(rank: int, size: int, port: int, message: bytes) -> subprocess.Popen[
     command = [sys.executable, "-P", "-c", "import sys; from relatum.api.workers import main; sys.exit(main())"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, env={**os.environ, **ours, "PYTHONPATH": path})
     assert process.stdin is not None
-    process.stdin.write(len(message).to_bytes(8, "big") + message)
-    process.stdin.flush()  # and it stays open: its end tells the process that this one is gone
+    with suppress(BrokenPipeError):  # it has died already: `_watch` sees that
+        process.stdin.write(len(message).to_bytes(8, "big") + message)
+        process.stdin.flush()  # and it stays open: its end tells the process that this one is gone
     return process
 
 
@@ -112,7 +127,7 @@ def _watch(children: list[subprocess.Popen[bytes]]) -> None:
             time.sleep(1)
         time.sleep(_END_SECONDS)
         if all(child.stdin for child in children):  # still training: `_end` has not been called
-            print("error: another process of this run has died; --resume continues it.", file=sys.stderr, flush=True)
+            say("error: another process of this run has died; --resume continues it.")
             os._exit(1)
 
     threading.Thread(target=watch, daemon=True, name="relatum-watch").start()
@@ -168,7 +183,7 @@ def main() -> int:
         if isinstance(error, RelatumError) and error.quiet:
             return error.exit_code
         text = str(error) if isinstance(error, RelatumError) else describe(error)
-        print(f"error: {text}", file=sys.stderr)
+        say(f"error: {text}")
         return error.exit_code if isinstance(error, RelatumError) else 1
     except Interrupted as error:
         return error.exit_code

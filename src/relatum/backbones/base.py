@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from relatum import registry, rng
 from relatum.backbones import library
@@ -35,6 +37,29 @@ def seeded(*name: int) -> Iterator[None]:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(rng.torch_seed(rng.WEIGHTS, *name))
         yield
+
+
+class TooLarge(Exception):
+    """A network has more parameters than `at_most` allows."""
+
+
+@contextmanager
+def at_most(number: int) -> Iterator[None]:
+    """Stop building a network that has more than so many parameters, before all of them are in memory."""
+    thread, left = threading.get_ident(), number
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal left
+        if parameter is not None and threading.get_ident() == thread:
+            left -= parameter.numel()
+            if left < 0:
+                raise TooLarge(name)
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0) -> nn.Module:

@@ -1,8 +1,8 @@
 """`main`: the table of commands, and how errors end a command.
 
-Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130/143/138 stopped by SIGINT/SIGTERM/SIGUSR1 (128 plus the
-signal's number). With `--json`, standard output holds exactly one JSON document; everything else goes to standard
-error. A new command is a plain typed function in the file of its group and one row below.
+Exit codes: 0 done, 1 failed, 2 bad usage or bad input, 130/143/129/138 stopped by SIGINT/SIGTERM/SIGHUP/SIGUSR1
+(128 plus the signal's number). With `--json`, standard output holds exactly one JSON document; everything else goes to
+standard error. A new command is a plain typed function in the file of its group and one row below.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import io
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +23,7 @@ from relatum.cli import collections, data, evaluation, paper, tools, training, w
 from relatum.cli.stops import print_stop
 from relatum.errors import Interrupted, RelatumError, command_line, describe, unknown
 from relatum.system import signals
+from relatum.system.stderr import STDERR, discard_unwritten, say
 from relatum.system.text import printable
 
 Command = Callable[..., None]
@@ -66,7 +69,7 @@ def _interruptible(command: Command) -> Command:
             command(*arguments, **options)
         except Interrupted as error:  # not a failure: everything is saved
             if not error.quiet:
-                print(printable(error), file=sys.stderr)
+                say(printable(error))
             raise typer.Exit(error.exit_code) from None
         except signals.Stop as error:
             raise typer.Exit(128 + error.signum) from None
@@ -101,6 +104,8 @@ def main(arguments: list[str] | None = None) -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # file names may contain bytes that are not text
     is_program = arguments is None
+    if is_program:
+        _show_warnings_as_notes()
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     if debug:
@@ -110,7 +115,21 @@ def main(arguments: list[str] | None = None) -> None:
         code = _run(arguments, debug)
     if is_program:  # a Ctrl-C while the interpreter shuts down would print a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+        discard_unwritten()
     sys.exit(code)
+
+
+def _show_warnings_as_notes() -> None:
+    """Print warnings of relatum as its notes; those of libraries keep their place in the code."""
+    package, usual = str(Path(__file__).parents[1]), warnings.showwarning
+
+    def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
+        if file is None and filename.startswith(package):
+            say(f"note: {printable(message)}")
+        else:
+            usual(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show
 
 
 def _run(arguments: list[str], debug: bool) -> int:
@@ -127,12 +146,21 @@ def _run(arguments: list[str], debug: bool) -> int:
         return error.exit_code if error.quiet else _print_error(f"{error}", error.exit_code)
     except KeyboardInterrupt as error:
         return print_stop(error)
-    except BrokenPipeError:  # the reader of our output has closed it, as in `relatum list methods | head -1`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        return _reader_has_gone()
+    except SystemExit as error:  # what typer and rich make of it
+        if not isinstance(error.__context__, BrokenPipeError):
+            raise
+        return _reader_has_gone()
     except Exception as error:
         return _exit_code(error, arguments, debug)
     return code if isinstance(code, int) else 0
+
+
+def _reader_has_gone() -> int:
+    """The reader of our output has closed it, as in `relatum list methods | head -1`: that is no failure."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
 
 
 def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
@@ -156,7 +184,7 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
 
 
 def _print_error(message: str, code: int) -> int:
-    colour = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    colour = STDERR.isatty() and not os.environ.get("NO_COLOR")
     label = "\x1b[1;31merror:\x1b[0m" if colour else "error:"
-    print(f"{label} {printable(message)}", file=sys.stderr)
+    say(f"{label} {printable(message)}")
     return code

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, print_json
+from relatum.system.stderr import say
 
 if TYPE_CHECKING:
     from relatum.collection.rows import Row
@@ -105,7 +105,7 @@ def cluster(
     for position, album in enumerate(albums, 1):
         print(f"{position:4d}  {len(album.files):6,} image(s)  {album.title}")
     if out is None:
-        print("--out FILE.csv lists all files of each cluster", file=sys.stderr)
+        say("--out FILE.csv lists all files of each cluster")
 
 
 def select(
@@ -144,7 +144,7 @@ def explore(
 def _finish(rows: Sequence[Row], out: Path | None, json: bool, summary: str) -> bool:
     """Print the JSON document, or a summary and where the file is; False if the result is still to be printed."""
     if out is not None:
-        print(f"{summary}: {out}", file=sys.stderr)
+        say(f"{summary}: {out}")
     if json:
         print_json([asdict(row) for row in rows])
     return json or out is not None

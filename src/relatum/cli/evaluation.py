@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, echo, key_value, print_json
+from relatum.system.stderr import say
 from relatum.system.text import printable
 
 
@@ -93,7 +93,7 @@ def search(
 
     hits = api.search(run, gallery, queries, top=top, out=out, backbone=backbone, device=device, root=root)
     if out is not None:
-        print(printable(f"contact sheet: {out}"), file=sys.stderr)
+        say(printable(f"contact sheet: {out}"))
     if json:
         print_json([asdict(hit) for hit in hits])
         return

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import sys
 
 from relatum.system import signals
+from relatum.system.stderr import say
 
 
 def print_stop(error: BaseException | None) -> int:
     """Say which signal ended the command; the exit code is 128 plus its number."""
     signum = error.signum if isinstance(error, signals.Stop) else signal.SIGINT
-    print(f"stopped by {signal.Signals(signum).name}.", file=sys.stderr)
+    say(f"stopped by {signal.Signals(signum).name}.")
     return 128 + signum

@@ -17,7 +17,7 @@ from relatum.collection.signatures import SIDE
 from relatum.data.imageset import Skipped
 from relatum.runs.artifacts import read_arrays
 from relatum.runs.folder import RunFolder
-from relatum.system.files import file_safe, write_atomically
+from relatum.system.files import expand_user, file_safe, write_atomically
 
 _VERSION = 3  # increase when the same file gives different arrays
 Source = str | os.PathLike[str]
@@ -84,7 +84,7 @@ def merged(parts: Sequence[Index], key: str) -> Index:
 def index_file(run: Path, data: Source, split: str) -> Path:
     """Where a run keeps the index of a folder or dataset."""
     name = os.fspath(data)
-    where = split if name in registry.DATASETS else str(Path(name).expanduser().resolve())
+    where = split if name in registry.DATASETS else str(expand_user(name).resolve())
     digest = hashlib.sha256(os.fsencode(where)).hexdigest()[:8]
     return RunFolder(run).index / f"{file_safe(name)}-{digest}.npz"
 

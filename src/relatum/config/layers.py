@@ -141,7 +141,7 @@ def find_recipe(name: str | Path) -> Path:
 def read_toml(path: Path) -> dict[str, Any]:
     """A TOML file, or an error in one line."""
     try:
-        return parse_toml(read_bounded(path, MAX_RECIPE).decode("utf-8"))
+        return parse_toml(read_bounded(path, MAX_RECIPE).decode("utf-8-sig"))  # editors on Windows write a mark first
     except FileNotFoundError:
         raise InputError(f"no recipe at {path}.") from None
     except (OSError, ValueError) as error:

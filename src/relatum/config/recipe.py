@@ -51,14 +51,14 @@ class Views:
     """How an image becomes K views."""
 
     policy: str = setting("relational", "the chain of augmentations")
-    number: int = setting(32, "K, views per image", ge=1)
+    number: int = setting(32, "K, views per image", ge=1, le=10_000)
     strength: float = setting(
         1.0, "factor of the ranges of the colour jitter (brightness, contrast, saturation, hue)", ge=0, le=1.25
     )
     cutout_area: float | None = setting(
         None, "share of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
     )
-    small_number: int = setting(0, "small views per image besides the K views (multi-crop)", ge=0)
+    small_number: int = setting(0, "small views per image besides the K views (multi-crop)", ge=0, le=10_000)
     small_side: int | None = setting(None, "side of a small view in pixels; by default half of `data.side`", ge=8)
     small_policy: str = setting("small-crop", "the chain of augmentations of small views")
 

@@ -38,12 +38,16 @@ def entry(
         replaces: a prefix; other entries of `kind` whose names start with it are removed after the build.
     """
     shared = preferred_cache() / kind / name  # may be readable where it is not writable
+    found = _identity(shared)
     if _usable(shared, valid):
         return shared
-    place = cache_dir() / kind / name
-    if place != shared and _usable(place, valid):
-        return place
-    shutil.rmtree(place, ignore_errors=True)  # it is damaged, if it is there
+    place = cache_dir(kind) / name
+    if place != shared:
+        found = _identity(place)
+        if _usable(place, valid):
+            return place
+    if found is not None and _identity(place) == found:  # damaged, and not the one that another process has built
+        shutil.rmtree(place, ignore_errors=True)
     with _write_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
         _sweep(place.parent)
@@ -66,6 +70,14 @@ def entry(
             if old != place:
                 shutil.rmtree(old, ignore_errors=True)
     return place
+
+
+def _identity(place: Path) -> tuple[int, int] | None:
+    try:
+        status = place.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _usable(place: Path, valid: Callable[[Path], bool]) -> bool:

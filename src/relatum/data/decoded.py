@@ -6,6 +6,7 @@ Files are decoded in threads: Pillow releases the interpreter lock while it deco
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -26,12 +27,14 @@ from relatum.data.arrays import Damaged, open_array, write_header
 from relatum.data.dataset import RGB
 from relatum.data.decode import Source, decode, reason, useful_threads
 from relatum.data.imageset import Skipped
+from relatum.errors import RelatumError
 from relatum.system.progress import bar
 from relatum.system.untrusted import read_json_bounded
 
 _VERSION = 1  # increase when the same file gives different pixels
 _PROBE = 4  # files that are timed first
 _CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
+_PASSING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)  # the machine's errors
 _CHUNK_BYTES = 4 << 20  # decoded, per task: four tasks per thread wait to be written
 
 Read = Callable[[str], Source]
@@ -73,16 +76,23 @@ def decode_files(
     for file, (size, mtime, ctime) in zip(files, stamps, strict=True):
         digest.update(os.fsencode(file) + b"\0%d %d %d\0" % (size, mtime, ctime))
     prefix = f"{place}-{side}-v{_VERSION}-"
-    entry = cache.entry(
-        "folders",
-        prefix + digest.hexdigest()[:24],
-        lambda work: _build(work, root.name or str(root), read or root.joinpath, files, side),
-        valid=lambda entry: _valid(entry, len(files), side),
-        replaces=prefix,
-    )
-    meta = _read_meta(entry)
+    for attempts_left in (2, 1, 0):
+        entry = cache.entry(
+            "folders",
+            prefix + digest.hexdigest()[:24],
+            lambda work: _build(work, root.name or str(root), read or root.joinpath, files, side),
+            valid=lambda entry: _valid(entry, len(files), side),
+            replaces=prefix,
+        )
+        try:
+            meta = _read_meta(entry)
+            images = open_array(entry / "images.npy", _shape(meta, len(files), side))
+            break
+        except (Damaged, FileNotFoundError):  # another process found more or fewer files in the folder, and replaced it
+            if not attempts_left:
+                raise RelatumError(f"{entry} is removed by other processes again and again: {root} changes.") from None
     return Decoded(
-        images=open_array(entry / "images.npy", _shape(meta, len(files), side)),
+        images=images,
         kept=[number for number in range(len(files)) if number not in meta.skipped],
         skipped=tuple(Skipped(files[number], why) for number, why in meta.skipped.items()),
         mean=meta.mean,
@@ -95,13 +105,15 @@ class _Meta:
     mean: RGB
     std: RGB
     skipped: dict[int, str]
+    again: bool  # a file could not be read for a reason that may have passed
 
 
 def _read_meta(entry: Path) -> _Meta:
     try:
         document = read_json_bounded(entry / "meta.json")
         skipped = {int(number): str(why) for number, why in document["skipped"]}
-        return _Meta(_triple(np.array(document["mean"])), _triple(np.array(document["std"])), skipped)
+        mean, std = (_triple(np.array(document[name])) for name in ("mean", "std"))
+        return _Meta(mean, std, skipped, bool(document.get("again")))
     except (ValueError, KeyError, TypeError):
         raise Damaged("meta.json is not readable") from None
 
@@ -112,12 +124,15 @@ def _shape(meta: _Meta, files: int, side: int) -> tuple[int, ...]:
 
 def _valid(entry: Path, files: int, side: int) -> bool:
     meta = _read_meta(entry)
+    if meta.again:
+        raise Damaged  # without a word: the files are tried again
     open_array(entry / "images.npy", _shape(meta, files, side))  # raises where it does not fit
     return all(0 <= number < files for number in meta.skipped)
 
 
 def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -> None:
     skipped: list[tuple[int, str]] = []
+    again = False
     count, total, squares = 0, np.zeros(3, np.float64), np.zeros(3, np.float64)
     with (work / "images.npy").open("wb") as out, bar(f"decoding {name}", len(files)) as advance:
         start = write_header(out, (len(files), side, side, 3))
@@ -127,14 +142,15 @@ def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -
             total += _sum(rows)
             squares += _sum(np.square(rows, dtype=np.uint16))
             count += len(images)
-            skipped += failed
+            skipped += [(number, reason(error)) for number, error in failed]
+            again |= any(_may_pass(error) for _, error in failed)
             advance(len(images) + len(failed))
         out.seek(0)
         if write_header(out, (count, side, side, 3)) != start:
             raise AssertionError("the header of a .npy file has grown")  # numpy pads it for any first dimension
     cache.sync(work / "images.npy")
     mean, std = moments(count * side * side, total, squares)
-    (work / "meta.json").write_text(json.dumps({"mean": mean, "std": std, "skipped": skipped}))
+    (work / "meta.json").write_text(json.dumps({"mean": mean, "std": std, "skipped": skipped, "again": again}))
     cache.sync(work / "meta.json")
 
 
@@ -160,17 +176,24 @@ def _triple(values: NDArray[np.float64]) -> RGB:
 
 def _decode_chunk(
     read: Read, files: Sequence[str], first: int, side: int
-) -> tuple[NDArray[np.uint8], list[tuple[int, str]]]:
+) -> tuple[NDArray[np.uint8], list[tuple[int, Exception]]]:
     images, failed = [], []
     for number, file in enumerate(files, first):
         try:
             images.append(decode(read(file), side))
         except Exception as error:  # Pillow may raise any exception for a damaged file
-            failed.append((number, reason(error)))
+            failed.append((number, error))
     return np.stack(images) if images else np.empty((0, side, side, 3), np.uint8), failed
 
 
-def _chunks(read: Read, files: Sequence[str], side: int) -> Iterator[tuple[NDArray[np.uint8], list[tuple[int, str]]]]:
+def _may_pass(error: Exception) -> bool:
+    """Whether the file may be good: the machine had no memory, no file descriptors, or no connection to the disk."""
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _PASSING)
+
+
+def _chunks(
+    read: Read, files: Sequence[str], side: int
+) -> Iterator[tuple[NDArray[np.uint8], list[tuple[int, Exception]]]]:
     """Chunks of decoded files in order; only a few are decoded ahead, so memory use stays small."""
     ahead: deque[Future[Any]] = deque()
     with warnings.catch_warnings():

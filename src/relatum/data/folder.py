@@ -75,7 +75,7 @@ class Listing:
 def scan(root: Path) -> Listing:
     """List the image files under a folder, or in its shards."""
     if (packed := shards.find(root)) is not None:
-        index = shards.Index(packed)
+        index = shards.Index(packed, some=root.is_file())
         return Listing(root, index.files, index.stamps, index.skipped, index.read)
     stamps: dict[str, Stamp] = {}
     skipped: list[Skipped] = []

@@ -26,6 +26,7 @@ from relatum.data.stream.index import open_index
 from relatum.data.stream.loading import CACHE_BYTES
 from relatum.data.stream.store import Store, is_url
 from relatum.errors import InputError, unknown
+from relatum.system.files import expand_user
 
 
 def load(
@@ -167,7 +168,7 @@ def _check_split(dataset: Dataset, split: str) -> None:
 
 def find_folder(data: str | Path) -> Path:
     """The folder (or tar file) that `data` names, or an error that suggests the nearest name."""
-    path = Path(data).expanduser()
+    path = expand_user(data)
     try:
         if path.is_dir() or (path.suffix == ".tar" and path.is_file()):
             return path

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from relatum.data.dataset import Dataset
 from relatum.errors import InputError
+from relatum.system.files import expand_user
 
 
 class Absent(InputError):
@@ -25,38 +26,45 @@ class Absent(InputError):
 def preferred_cache() -> Path:
     """The cache folder that the environment names, whether or not it can be written."""
     if folder := os.environ.get("RELATUM_CACHE"):
-        return Path(folder).expanduser()
+        return expand_user(folder)
     if folder := os.environ.get("XDG_CACHE_HOME"):
-        return Path(folder).expanduser() / "relatum"
-    if sys.platform == "darwin":
-        return Path("~/Library/Caches/relatum").expanduser()
+        return expand_user(folder) / "relatum"
+    usual = "~/Library/Caches" if sys.platform == "darwin" else "~/.cache"
     if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", "~/AppData/Local")).expanduser() / "relatum"
-    return Path("~/.cache/relatum").expanduser()
+        usual = os.environ.get("LOCALAPPDATA", "~/AppData/Local")
+    try:
+        return expand_user(usual) / "relatum"
+    except InputError:  # a user without a home folder, as in some containers
+        return _temporary()
 
 
 def data_root(root: Path | str | None = None) -> Path:
     """The folder that holds the datasets: `root`, else `$RELATUM_DATA`, else `data` in the cache folder."""
     if root is not None:
-        return Path(root).expanduser()
+        return expand_user(root)
     if folder := os.environ.get("RELATUM_DATA"):
-        return Path(folder).expanduser()
+        return expand_user(folder)
     return preferred_cache() / "data"
 
 
-def cache_dir() -> Path:
-    """The cache folder, created if missing. If it is not writable, a temporary one, with a single warning."""
-    return _writable(preferred_cache())
+def cache_dir(kind: str = "") -> Path:
+    """The cache folder, or its sub-folder `kind`, created if missing; a temporary one, with a warning, if not writable.
+
+    In a cache that several users share, a sub-folder may be another user's.
+    """
+    return _writable(preferred_cache(), kind)
 
 
 @lru_cache(maxsize=8)
-def _writable(wanted: Path) -> Path:
+def _writable(cache: Path, kind: str) -> Path:
+    wanted = cache / kind
     try:
         wanted.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=wanted):
             return wanted
     except OSError as error:
-        fallback = _temporary()
+        fallback = _temporary() / kind
+        fallback.mkdir(exist_ok=True)
         reason = error.strerror or str(error)
         warnings.warn(
             f"the cache folder {wanted} cannot be written ({reason}); using {fallback}. RELATUM_CACHE sets another.",

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from relatum.data.decode import extensions
+from relatum.data.decode import extensions, reason
 from relatum.data.imageset import Skipped
 from relatum.data.stream.index import FILES as INDEX_FILES
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable, write_index
@@ -24,7 +24,8 @@ from relatum.data.stream.store import LocalShards
 from relatum.errors import InputError
 from relatum.system.files import FULL, write_error
 from relatum.system.outputs import only_outputs
-from relatum.system.progress import bar
+from relatum.system.progress import Display, bar
+from relatum.system.untrusted import check_regular
 
 _SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
 
@@ -50,6 +51,7 @@ class Index:
 
     Args:
         paths: the tar files, in order.
+        some: whether they were named, rather than their folder.
 
     Attributes:
         files: names of the images, sorted.
@@ -57,8 +59,8 @@ class Index:
         skipped: members and shards that could not be read.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._store = LocalShards(paths)
+    def __init__(self, paths: Sequence[Path], *, some: bool = False) -> None:
+        self._store = LocalShards(paths, some=some)
         written = open_index(self._store)
         numbers, self.skipped = readable(written, self._store)
         self._places = self._locate(written, numbers)
@@ -111,16 +113,20 @@ def write(
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}.") from None
     written: list[Path] = []
+    skipped: list[str] = []
     part: tarfile.TarFile | None = None
     try:
         with bar("packing", len(files)) as advance:
             for file in files:
+                try:
+                    content = _content(read(file))
+                except (OSError, ValueError) as error:
+                    skipped.append(f"{file}: {reason(error)}")
+                    continue
                 if part is None:  # renamed when the shard is complete
                     part = tarfile.open(  # noqa: SIM115
                         out / f"{len(written):06d}.tar.part", "w", format=tarfile.PAX_FORMAT
                     )
-                source = read(file)
-                content = source.read_bytes() if isinstance(source, Path) else source.getvalue()
                 member = tarfile.TarInfo(file.replace(os.sep, "/"))
                 member.size = len(content)
                 part.addfile(member, BytesIO(content))
@@ -130,13 +136,25 @@ def write(
                 advance(1)
         if part is not None:
             written.append(_finish(part))
+        if len(skipped) == len(files):
+            raise InputError(f"no file could be read: {skipped[0]}.")
         write_index(LocalShards(written), out)
     except BaseException as error:  # a full disk, or a stop: shards without an end are of no use
         _discard(part, [*written, *(out / name for name in INDEX_FILES)])
         if isinstance(error, OSError) and error.errno in FULL:
             raise write_error(out, error) from None
         raise
+    if skipped:
+        more = f"; and {len(skipped) - 3:,} more" if len(skipped) > 3 else ""
+        Display().warn(f"{len(skipped):,} file(s) could not be read and are left out: {'; '.join(skipped[:3])}{more}")
     return written
+
+
+def _content(source: Path | BytesIO) -> bytes:
+    if not isinstance(source, Path):
+        return source.getvalue()
+    check_regular(source)  # a pipe would be waited for
+    return source.read_bytes()
 
 
 def _discard(part: tarfile.TarFile | None, written: Sequence[Path]) -> None:

@@ -20,9 +20,9 @@ from relatum.config.protocols import PROTOCOLS, Protocol
 from relatum.config.settings import build, table
 from relatum.errors import InputError, RelatumError
 from relatum.runs.folder import RunFolder, read_recipe
-from relatum.runs.results import Result, make_result
+from relatum.runs.results import STEP, Result, make_result
 from relatum.system.devices import find_device
-from relatum.system.files import file_safe
+from relatum.system.files import WriteError, file_safe
 from relatum.system.progress import Display
 
 if TYPE_CHECKING:
@@ -79,7 +79,10 @@ def evaluate(
     started = time.perf_counter()
     run = Path(run)
     recipe = read_recipe(run)
-    RunFolder(run).warn_if_recipe_changed()
+    folder = RunFolder(run)
+    folder.warn_if_recipe_changed()
+    folder.check_writable()  # before the work is done
+    started_at = folder.read_record().get("started")
     parsed = _settings(protocol, row.settings, settings or {}, epochs)
 
     from relatum.data import may_have_labels
@@ -108,9 +111,14 @@ def evaluate(
     outcome = registry.resolve(row.target)(task)
     if state_hash(module) != before:  # frozen means frozen; a user's backbone may do anything in eval mode
         raise RelatumError(f"{protocol} evaluation changed the backbone's parameters or buffers; its result is void.")
+    if folder.read_record().get("started") != started_at:
+        raise RelatumError(f"{run} was replaced by another run during the evaluation; nothing was saved. Evaluate it.")
     result = _result(task, outcome, time.perf_counter() - started)
     _warn_of_overwriting(run, result, show=progress)
-    result.save(run)
+    try:
+        result.save(run)
+    except WriteError as error:  # it may have taken hours
+        raise WriteError(f"{error}\nThe result was not saved: {result.sentence()}") from error
     return result
 
 
@@ -131,6 +139,7 @@ def _result(task: Task, outcome: Outcome, seconds: float) -> Result:
         seconds=seconds,
         details={**outcome.details, "backbone_unchanged": True},
         tag=task.tag,
+        step=getattr(task.backbone, "info", {}).get(STEP),
     )
 
 

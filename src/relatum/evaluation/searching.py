@@ -34,7 +34,7 @@ from relatum.features import Features, extract
 from relatum.features.neighbours import nearest
 from relatum.runs.weights import load_backbone
 from relatum.system.devices import find_device
-from relatum.system.files import write_atomically
+from relatum.system.files import expand_user, write_atomically
 from relatum.system.progress import Display
 
 _TILE = 128  # pixels of an image that is decoded for a contact sheet
@@ -183,7 +183,7 @@ def _open(
     """A folder or dataset with its representations, which are kept with the run."""
     index = build_index(run, gallery, module=module, split=split, root=root, progress=progress)
     pixels = None
-    place: Path | None = Path(gallery).expanduser()
+    place: Path | None = expand_user(gallery)
     if str(gallery) in registry.DATASETS:
         place, pixels = None, sources.load(str(gallery), split, root=None if root is None else Path(root)).images
     elif place is not None:

@@ -31,6 +31,7 @@ from relatum.features.knn import knn_vote
 from relatum.features.neighbours import nearest
 from relatum.runs import artifacts
 from relatum.runs.folder import RunFolder
+from relatum.system.files import expand_user
 from relatum.system.progress import bar
 
 _VEHICLES = {"airplane", "automobile", "car", "ship", "truck"}
@@ -212,7 +213,7 @@ def _keep(
 
 def _file_groups(task: Task, images: ImageSet) -> dict[str, list[str]]:
     """The folder and the date of each file of an unlabelled folder, where they tell files apart."""
-    place = Path(task.data).expanduser()
+    place = expand_user(task.data)
     if images.labels is not None or images.files is None or not place.is_dir():
         return {}
     times = [_time(place / file) for file in images.files]

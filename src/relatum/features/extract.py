@@ -52,6 +52,18 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
             z[start : start + len(batch)] = batch.float().cpu().numpy()
             advance(len(batch))
     assert z is not None
+    return _finite(z, images)
+
+
+def _finite(z: Features, images: ImageSet) -> Features:
+    """Refuse representations that are not numbers: a search or a map of them would be nonsense without a word."""
+    bad = np.flatnonzero(~np.isfinite(z).all(1))
+    if len(bad):
+        first = f" (the first: {images.files[int(bad[0])]})" if images.files is not None else ""
+        raise InputError(
+            f"the backbone gives NaN or infinite values for {len(bad):,} of {len(z):,} images of {images.name}{first}."
+            " Training may have diverged, or the weights are damaged."
+        )
     return z
 
 
@@ -94,7 +106,7 @@ def cached(
     place = folder / name
     kept = _read(place, len(images), progress=progress)
     if kept is not None:
-        return kept
+        return _finite(kept, images)
     z = extract(backbone, images, batch_size=batch_size, progress=progress)
 
     def write(path: Path) -> None:

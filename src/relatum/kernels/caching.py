@@ -102,4 +102,5 @@ def _announce_compilation() -> None:
     global _announced
     if not _announced:
         _announced = True
-        print("compiling kernels for this machine: about 20 s, once", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # a closed terminal is no reason to stop
+            print("compiling kernels for this machine: about 20 s, once", file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ from typing import Any
 
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.runs.ledger import REQUIRED_KEYS, Entry, decisive_values
+from relatum.runs.results import is_preliminary
 
 
 def matches(entry: Entry, run: Pretraining) -> bool:
@@ -44,6 +45,7 @@ def is_result(document: Mapping[str, Any], evaluation: Evaluation) -> bool:
         and document.get("dataset") == evaluation.dataset
         and document.get("split") == evaluation.split
         and document.get("tag", "") == evaluation.tag
+        and not is_preliminary(document)
         and all(_agrees(settings, key, value) for key, value in evaluation.settings.items())
     )
 

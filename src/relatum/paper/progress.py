@@ -16,6 +16,7 @@ from rich.table import Table
 
 from relatum.runs.folder import RunFolder
 from relatum.system.durations import duration
+from relatum.system.stderr import STDERR
 from relatum.system.text import printable
 
 _LINE_SECONDS = 30.0  # without a terminal, the view is printed this often
@@ -28,7 +29,7 @@ def board(folders: Sequence[Path], log: Callable[[str], None]) -> Iterator[Calla
 
     A terminal shows a table that is updated in place; otherwise the rows are logged every 30 seconds.
     """
-    console = Console(stderr=True, highlight=False)
+    console = Console(file=STDERR, highlight=False)
     if console.is_terminal:
         with Live(console=console, refresh_per_second=1, transient=True) as live:
             yield lambda: live.update(_table(running(folders)))

@@ -22,6 +22,7 @@ from relatum.paper.plan import plan
 from relatum.system.durations import duration
 from relatum.system.files import FULL, write_error, write_json, write_text
 from relatum.system.outputs import mark_output
+from relatum.system.stderr import say
 
 
 def reproduce(
@@ -108,7 +109,7 @@ def reproduce(
 
 
 def _log(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    say(line)
 
 
 def _to_json(document: dict[str, Any]) -> str:

@@ -1,10 +1,12 @@
 """Who is compared with whom: a list of pairs is data, two index arrays and targets.
 
 For every two views i < j, image n's view i meets its own view j (a positive) and another image's view j (a negative),
-so P = M(K² - K); or it meets R other images, and P = M(1 + R)(K² - K) / 2. Negatives come by rolling the mini-batch, as in the paper's listing, or at random among the other
-images, as in its pseudo-code. Lists need no torch; a rolled list depends on K and M alone and is computed once.
+so P = M(K² - K); with R negatives for each positive, P = M(1 + R)(K² - K) / 2. Negatives come by rolling the
+mini-batch, as in the paper's listing, or at random among the other images, as in its pseudo-code. Lists need no torch;
+a rolled list depends on K, M and R alone and is computed once.
 
-Shape letters: K views per image, M images, P pairs, R negatives for each positive. Row k * M + m of the features is view k of image m.
+Shape letters: K views per image, M images, P pairs, R negatives for each positive. Row k * M + m of the features is
+view k of image m.
 """
 
 from __future__ import annotations
@@ -209,7 +211,9 @@ def _check(K: int, M: int) -> None:
 def _roll_partners(K: int, M: int, R: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.int64]:
     """(K(K-1)/2, R, M) the images that each image meets as negatives, for each i < j."""
     images = np.arange(M)
-    shifts = np.arange(K * (K - 1) // 2 * R).reshape(-1, R) % (M - 1)  # counted from 0: shift s + 1 runs from 1 to M - 1
+    shifts = np.arange(K * (K - 1) // 2 * R).reshape(-1, R) % (
+        M - 1
+    )  # counted from 0: shift s + 1 runs from 1 to M - 1
     by_shift = (images - np.arange(1, M)[:, None]) % M  # (M-1, M) as torch.roll: position n receives n - shift
     if allowed is not None:
         free = allowed[images, by_shift]

@@ -104,7 +104,8 @@ class RunFolder:
     def _remove_litter(self) -> None:
         """Remove what killed processes left: temporary files, and folders that were being removed."""
         for folder in (self.path, *(self.path / name for name in names.FOLDERS)):
-            remove_stale(folder)
+            if folder == self.path or not folder.is_symlink():  # elsewhere, other programs may have such files
+                remove_stale(folder)
         for removed in self.path.glob(f"{_REMOVED}*"):
             shutil.rmtree(removed, ignore_errors=True)
 
@@ -155,6 +156,17 @@ class RunFolder:
                 yield
             finally:
                 remove_if_empty(self.path)  # bad input ended the run before it began
+
+    def check_writable(self) -> None:
+        """Refuse a run whose results could not be saved: on a read-only disk, or of another user."""
+        try:
+            with tempfile.TemporaryFile(dir=self.path):
+                pass
+        except OSError as error:
+            if error.errno not in FULL:
+                raise InputError(
+                    f"cannot write to {self.path}: {error.strerror}. Copy the run to a folder that can be written."
+                ) from None
 
     # ------------------------------------------------------------------------------------------------ recipe and record
 

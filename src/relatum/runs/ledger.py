@@ -21,6 +21,7 @@ from relatum.errors import InputError
 from relatum.runs import names
 from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import read_metrics
+from relatum.runs.results import is_preliminary
 from relatum.system.files import has_checksum, read_json, with_checksum, write_atomically, write_json, write_text
 from relatum.system.progress import Display
 
@@ -77,6 +78,9 @@ def _read_result(path: Path) -> dict[str, Any] | None:
     document = read_json(path)
     if document is None:
         Display().warn(f"{path} is damaged and left out of the ledger; evaluate the run again.")
+    elif is_preliminary(document):
+        Display().warn(f"{path} is of a checkpoint, not of the finished run, and left out; evaluate the run again.")
+        return None
     return document
 
 

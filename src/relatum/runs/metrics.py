@@ -60,8 +60,9 @@ class MetricsWriter:
         """Append one line."""
         line = json.dumps(row, allow_nan=True).encode() + b"\n"
         try:
-            if self._file.write(line) != len(line):  # nearly full: the next attempt gives the reason
-                self._file.write(line)
+            written = 0
+            while written < len(line):  # a disk that is nearly full takes a part, and then gives the reason
+                written += self._file.write(line[written:])
         except OSError as error:
             raise write_error(self._path, error) from error
         self._digest.update(_reproducible(row))

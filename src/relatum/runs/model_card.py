@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,9 +12,12 @@ from torch import Tensor
 
 from relatum.errors import InputError
 from relatum.runs import names
+from relatum.runs.results import STEP
 from relatum.runs.weights import save_weights
 from relatum.system.files import write_json, write_text
+from relatum.system.text import printable
 
+_KNOWN = (*("backbone", "num_features", "mean", "std", "side", "dataset", "method", "preset", "version"), STEP)
 _CARD = """---
 library_name: relatum
 pipeline_tag: image-feature-extraction
@@ -52,12 +56,14 @@ def write_folder(out: Path, state: Mapping[str, Tensor], info: Mapping[str, Any]
         raise InputError(f"{out} exists and is not a folder that an export wrote; choose another --out.")
     out.mkdir(parents=True, exist_ok=True)
     save_weights(out / names.HUB_WEIGHTS, state, info)
-    write_json(out / "config.json", {"library_name": "relatum", "model_type": "relatum-backbone", **info})
-    write_text(out / "README.md", card(info))
+    known = {name: info[name] for name in _KNOWN if name in info}  # other tools act on keys such as `auto_map`
+    write_json(out / "config.json", {**known, "library_name": "relatum", "model_type": "relatum-backbone"})
+    write_text(out / "README.md", card(known))
 
 
 def card(info: Mapping[str, Any]) -> str:
     """The model card."""
+    info = {name: _plain(value) if isinstance(value, str) else value for name, value in info.items()}
     method, dataset = info.get("method"), info.get("dataset")
     how = " ".join(part for part in (f"by {method}" if method else "", f"on {dataset}" if dataset else "") if part)
     rows = "\n".join(f"| {name} | {json.dumps(value).strip(chr(34))} |" for name, value in sorted(info.items()))
@@ -70,3 +76,8 @@ def card(info: Mapping[str, Any]) -> str:
         how=how or "elsewhere",
         rows=rows,
     )
+
+
+def _plain(text: str) -> str:
+    """A text on one line of the card without markup: the name of a dataset may be that of any folder."""
+    return html.escape(" ".join(printable(text).split()), quote=False).replace("|", "&#124;").replace("`", "&#96;")

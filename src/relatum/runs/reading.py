@@ -21,6 +21,7 @@ from relatum.errors import InputError, RelatumError
 from relatum.runs import artifacts, names
 from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import parse_row, rows_digest
+from relatum.runs.results import is_preliminary
 from relatum.system.files import CHECKSUM, file_safe, is_intact
 from relatum.system.untrusted import MAX_LOG, MAX_RECIPE, parse_toml, read_bounded, read_json_bounded
 
@@ -219,4 +220,7 @@ def _read_evaluations(run: RunRecord) -> Iterator[dict[str, Any]]:
         for name in ("pretrain", "settings", "details"):
             if not isinstance(result.get(name), dict):
                 result[name] = {}
+        if is_preliminary(result):
+            step = result["pretrain"].get("steps")
+            run.notes.append(f"{path.name} is of a checkpoint of the unfinished run, at step {step}.")
         yield result

@@ -20,6 +20,9 @@ from relatum.runs.folder import RunFolder
 from relatum.system.files import file_safe, is_intact, with_checksum, write_json
 from relatum.system.untrusted import read_json_bounded
 
+_UNFINISHED = "unfinished"
+STEP = "step"  # in the metadata of weights that come from a checkpoint of an unfinished run
+
 
 @dataclass
 class Result:
@@ -109,15 +112,22 @@ def make_result(
     seconds: float,
     details: dict[str, Any],
     tag: str = "",
+    step: int | None = None,
 ) -> Result:
-    """A result, completed with how the run was pretrained and where the result is computed."""
+    """A result, completed with how the run was pretrained and where the result is computed.
+
+    `step` is that of the checkpoint that was evaluated, for a run that was not finished when its weights were read.
+    """
     where, folder = provenance.record(), RunFolder(run)
+    pretrain = pretrain_record(recipe, {} if folder.record_damaged() else folder.read_record())
+    if step is not None:  # the record may say by now that the run is finished
+        pretrain |= {"status": _UNFINISHED, "steps": step}
     return Result(
         protocol=protocol,
         dataset=file_safe(dataset),
         split=split,
         accuracy=None if accuracy is None else round(accuracy, 4),
-        pretrain=pretrain_record(recipe, {} if folder.record_damaged() else folder.read_record()),
+        pretrain=pretrain,
         settings={**settings, "preset": settings.get("preset", recipe.preset)},
         n_train=n_train,
         n_test=n_test,
@@ -129,6 +139,12 @@ def make_result(
         details=details,
         tag=tag,
     )
+
+
+def is_preliminary(document: Mapping[str, Any]) -> bool:
+    """Whether the content of a result file is of a checkpoint of a run that was not finished."""
+    pretrain = document.get("pretrain")
+    return isinstance(pretrain, Mapping) and pretrain.get("status") == _UNFINISHED
 
 
 def pretrain_record(recipe: Recipe, status: Mapping[str, Any]) -> dict[str, Any]:

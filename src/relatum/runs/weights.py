@@ -23,6 +23,7 @@ from relatum.errors import InputError
 from relatum.features.preprocess import Transform
 from relatum.runs import checkpoint, digest, names
 from relatum.runs.folder import RunFolder
+from relatum.runs.results import STEP
 from relatum.system.files import write_bytes
 from relatum.system.progress import Display
 from relatum.system.untrusted import check_regular
@@ -31,6 +32,8 @@ from relatum.version import __version__
 _KEY = "relatum"
 # Bounds of what a weights file may ask for: larger values would only make relatum allocate memory.
 _MAX_SIDE, _MAX_FEATURES = 4096, 1_000_000
+_MAX_TEXT, _TEXTS = 1000, ("backbone", "dataset", "method", "preset", "version")
+_REMOVED = 128 << 20  # weights of a network that are removed while it is built: VGG's classifier has 124 million
 Source = str | os.PathLike[str]
 
 
@@ -122,6 +125,10 @@ def _check_metadata(metadata: Any, path: Path) -> dict[str, Any]:
         value = metadata.get(name)
         if value is not None and not (isinstance(value, list) and len(value) == 3 and all(map(_is_colour, value))):
             raise InputError(f"{path}: {name} in the metadata is not three numbers.")
+    for name in _TEXTS:
+        value = metadata.get(name)
+        if value is not None and not (isinstance(value, str) and len(value) <= _MAX_TEXT):
+            raise InputError(f"{path}: {name} in the metadata is not a text of at most {_MAX_TEXT:,} characters.")
     if any(value == 0 for value in metadata.get("std") or ()):
         raise InputError(f"{path}: a standard deviation in the metadata is zero.")
     return metadata
@@ -176,7 +183,8 @@ def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
     newest = checkpoint.newest(folder.path, warn=Display().warn)
     if newest is None:
         raise InputError(f"{folder.path} has no {names.BACKBONE} and no checkpoint; is it a run folder?")
-    return _from_objective(newest[1], newest[0])
+    state, metadata = _from_objective(newest[1], newest[0])
+    return state, {**metadata, STEP: newest[1]["step"]}
 
 
 def _plain_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -215,9 +223,24 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -
         count = len(missing) + len(extra) + len(wrong)
         raise InputError(f"{source} does not fit this backbone: {first} ({count} difference(s) in all).")
     for name, value in state.items():
-        if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        if value.is_floating_point() != expected[name].is_floating_point() or value.is_complex():
+            raise InputError(f"{source} does not fit this backbone: {name} has type {value.dtype}.")
+        # Converted first: a number of float64 may be infinite in float32.
+        if value.is_floating_point() and not bool(torch.isfinite(value.to(expected[name].dtype)).all()):
             raise InputError(f"{source} cannot be used: {name} contains NaN or infinite values.")
+        if name.endswith("running_var") and bool((value < 0).any()):
+            raise InputError(f"{source} cannot be used: {name} contains a negative variance.")
     module.load_state_dict(state, strict=True)
+
+
+def _build_named(name: str, state: Mapping[str, Tensor], source: Source) -> nn.Module:
+    """The backbone that a file names. Libraries have networks of gigabytes: it must not be larger than the file."""
+    size = sum(value.numel() for value in state.values())
+    try:
+        with backbones.at_most(size + _REMOVED):
+            return backbones.build(name)
+    except backbones.TooLarge:
+        raise InputError(f"{source} does not fit its backbone {name}: that has more weights than the file.") from None
 
 
 def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) -> nn.Module:
@@ -233,9 +256,10 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
         makes its input from a path, a Pillow image, an array or a tensor.
     """
     state, info = read_backbone(source)
-    module = backbones.build(
-        registry.backbone_from_file(info.get("backbone"), source) if backbone is None else backbone
-    )
+    if backbone is None:
+        module = _build_named(registry.backbone_from_file(info.get("backbone"), source), state, source)
+    else:
+        module = backbones.build(backbone)
     load_state(module, state, source)
     module.eval().requires_grad_(False)
     if not hasattr(module, "num_features"):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from relatum.errors import RelatumError
+from relatum.errors import InputError, RelatumError
 from relatum.system.locks import is_locked, try_lock
 from relatum.system.untrusted import read_json_bounded
 
@@ -38,7 +38,7 @@ def write_error(path: Path, error: OSError) -> WriteError:
     reason = (error.strerror or str(error) or type(error).__name__).rstrip(".")
     hint = " Make room and run the command again (pretrain: with --resume)." if error.errno in FULL else ""
     raised = WriteError(f"{path} could not be written: {reason}.{hint}")
-    raised.errno = error.errno
+    raised.errno, raised.strerror = error.errno, reason
     return raised
 
 
@@ -202,6 +202,18 @@ def has_checksum(path: Path) -> bool:
         document = read_json_bounded(path)
         return isinstance(document, dict) and CHECKSUM in document
     return False
+
+
+def expand_user(path: str | os.PathLike[str]) -> Path:
+    """A path with `~` or `~NAME` at its start replaced by the home folder.
+
+    Raises:
+        InputError: there is no such user, or this user has no home folder.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise InputError(f"{os.fspath(path)}: no home folder is known for '{Path(path).parts[0]}'.") from None
 
 
 def file_safe(name: str) -> str:

@@ -26,6 +26,7 @@ except ImportError:  # pragma: no cover (Windows has no flock: nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
+_held: set[tuple[int, int]] = set()  # lock files that this process holds
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
@@ -76,9 +77,11 @@ def lock_folder(folder: Path, on_busy: Callable[[Owner | None], None]) -> Iterat
             if not _same_file(file, folder / LOCK):  # removed between opening and locking: `remove_if_empty`
                 continue
             _write_owner(file, Owner(platform.node(), os.getpid(), time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime())))
+            _held.add(_inode(file))
             try:
                 yield file
             finally:
+                _held.discard(_inode(file))
                 _write_owner(file, None)
             return
 
@@ -94,6 +97,8 @@ def _open(folder: Path) -> IO[str]:
         if error.errno == errno.ELOOP:
             raise InputError(f"{path} is a symbolic link; remove it: a lock must be a plain file.") from None
         raise InputError(f"cannot write to {folder}: {error.strerror}.") from None
+    except ValueError:  # a null byte
+        raise InputError(f"{str(folder)!r} is not a path.") from None
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
         os.close(descriptor)
@@ -114,7 +119,14 @@ def _take(file: IO[str], folder: Path) -> bool:
             f"{folder} is in use ({owner}), and its file system has no locks to check that. "
             f"If that process has ended, remove {folder / LOCK}."
         )
+    if owner is not None and owner.process == os.getpid():  # in a container every start has the same number
+        return _inode(file) not in _held
     return owner is None or not owner.alive()
+
+
+def _inode(file: IO[str]) -> tuple[int, int]:
+    status = os.fstat(file.fileno())
+    return status.st_dev, status.st_ino
 
 
 def _same_file(file: IO[str], path: Path) -> bool:
@@ -157,8 +169,10 @@ def is_locked(file: IO[bytes]) -> bool:
 
 def read_owner(file: IO[str]) -> Owner | None:
     """The owner that a lock file names, or None."""
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return Owner(**json.loads(os.pread(file.fileno(), 4096, 0)))
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
+        owner = Owner(**json.loads(os.pread(file.fileno(), 4096, 0)))
+        if type(owner.process) is int and 0 < owner.process < 1 << 31:  # the file may be anybody's
+            return owner
     return None
 
 

@@ -22,6 +22,7 @@ from rich.progress import (
 
 from relatum.errors import phrase
 from relatum.system.durations import duration
+from relatum.system.stderr import STDERR
 from relatum.system.text import printable
 
 PATIENCE = 2.0  # seconds before a bar appears
@@ -33,7 +34,7 @@ class Display:
     """Prints messages and shows a training bar with loss, accuracies, views per second and time left."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self.console = Console(stderr=True, quiet=quiet, highlight=False, soft_wrap=True)
+        self.console = Console(file=STDERR, quiet=quiet, highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
         self._estimated = True
         self._total = 0
@@ -111,7 +112,7 @@ def bar(
         show: False for none at all.
         patience: seconds before the bar appears: what is done sooner needs none.
     """
-    console = Console(stderr=True, quiet=not show)
+    console = Console(file=STDERR, quiet=not show)
     amount = DownloadColumn() if bytes else MofNCompleteColumn()
     label, note = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[note]}", markup=False)
     columns = (label, BarColumn(), amount, TextColumn("left"), TimeRemainingColumn(), note)

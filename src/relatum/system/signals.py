@@ -1,8 +1,9 @@
 """Stop signals: the first one ends a command cleanly, a second one ends the process at once.
 
-SIGINT (Ctrl-C), SIGTERM (a scheduler) and SIGUSR1 (Slurm's warning before a job is pre-empted) mean the same: stop. The
-exit code is 128 plus the signal's number. Training collects them and stops after the step (`collect`); everywhere else
-`raising` turns them into `Stop`, which is a KeyboardInterrupt, so that `except Exception` does not swallow it.
+SIGINT (Ctrl-C), SIGTERM (a scheduler), SIGHUP (a closed terminal; ignored under nohup) and SIGUSR1 (Slurm's warning
+before a job is pre-empted) mean the same: stop. The exit code is 128 plus the signal's number. Training collects them
+and stops after the step (`collect`); everywhere else `raising` turns them into `Stop`, which is a KeyboardInterrupt, so
+that `except Exception` does not swallow it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from types import FrameType
 from typing import Any
 
 _USER_SIGNALS = ("SIGUSR1", "SIGUSR2")
+_HANGUP = "SIGHUP"
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 NAMES = (*_USER_SIGNALS, "none")
 """What may be configured as a further stop signal."""
@@ -35,9 +37,18 @@ class Stop(KeyboardInterrupt):
 
 
 def numbers(extra: str = _USER_SIGNALS[0]) -> list[int]:
-    """The stop signals of this system: SIGINT, SIGTERM, and the one named `extra`."""
-    named = ("SIGINT", "SIGTERM", extra)
-    return [int(getattr(signal, name)) for name in named if hasattr(signal, name)]
+    """The stop signals of this system: SIGINT, SIGTERM, SIGHUP unless it is ignored, and the one named `extra`."""
+    named = [int(getattr(signal, name)) for name in ("SIGINT", "SIGTERM", _HANGUP, extra) if hasattr(signal, name)]
+    return [number for number in named if not _is_hangup(number) or signal.getsignal(number) != signal.SIG_IGN]
+
+
+def _is_hangup(signum: int) -> bool:
+    return signal.Signals(signum).name == _HANGUP  # there is none on Windows
+
+
+def _is_second(signum: int, received: Sequence[int]) -> bool:
+    """Whether a signal asks to end at once. The system and the shell both send SIGHUP when a terminal is closed."""
+    return bool(received) and not _is_hangup(signum)
 
 
 def die(signum: int) -> None:
@@ -65,13 +76,13 @@ def collect(extra: str = _USER_SIGNALS[0]) -> Iterator[list[int]]:
     """Collect stop signals in the list that is yielded; a second one ends the process at once.
 
     Args:
-        extra: the signal besides SIGINT and SIGTERM. If another one is selected, a SIGUSR1 that `raising` would answer
-            is ignored: raised in the middle of a step, nothing would be saved.
+        extra: the signal besides SIGINT, SIGTERM and SIGHUP. If another one is selected, a SIGUSR1 that `raising` would
+            answer is ignored: raised in the middle of a step, nothing would be saved.
     """
     received: list[int] = []
 
     def remember(signum: int, frame: FrameType | None) -> None:
-        if received:
+        if _is_second(signum, received):
             die(signum)
         received.append(signum)
 
@@ -88,10 +99,12 @@ class _Raise:
         self.received: list[int] = []
 
     def __call__(self, signum: int, frame: FrameType | None) -> None:
-        if self.received:
+        if _is_second(signum, self.received):
             die(signum)
+        first = not self.received
         self.received.append(signum)
-        raise Stop(signum)
+        if first:
+            raise Stop(signum)
 
 
 @contextlib.contextmanager

@@ -73,6 +73,7 @@ class Trainer:
         self.step = 0
         self.resumed = False
         self.metrics_digest = ""
+        self._in_folder = False  # whether the folder had a recipe when training began
         self._good: tuple[Path, int] | None = None  # the checkpoint to return to, and its step
         fused = not (recipe.run.precision == "16-mixed" and recipe.train.clip_norm)  # Fabric cannot unscale fused ones
         groups = optim.parameter_groups(recipe.train, objective, objective.backbone)
@@ -124,6 +125,7 @@ class Trainer:
         """Write the newest checkpoint, and before it a milestone when a quarter of the training is done."""
         if not self.fabric.is_global_zero:
             return
+        self._check_folder()
         if metrics is not None:
             metrics.sync()
             self.metrics_digest = metrics.digest
@@ -135,11 +137,20 @@ class Trainer:
         checkpoint.save_last(self.folder, state, keep=last_is_good)
         self._good, self._saved_at = (self.folder.last, self.step), time.monotonic()
 
+    def _check_folder(self) -> None:
+        """Stop where the folder has gone: what is saved now would be half a run, and the other half is elsewhere."""
+        if self._in_folder and not self.folder.exists():
+            raise RelatumError(
+                f"{self.folder.path} was moved or removed during training. Its checkpoints moved with it: "
+                "`relatum pretrain --resume --out FOLDER` continues."
+            )
+
     # -------------------------------------------------------------------------------------------------------- loop
 
     def train(self) -> None:
         """Run all steps that are left; afterwards the run folder holds the finished weights."""
         ahead = self.recipe.run.prefetch == "on"
+        self._in_folder = self.folder.exists()
         self.objective.train()
         with (
             self._log() as metrics,
@@ -279,14 +290,16 @@ class Trainer:
         if not self.fabric.is_global_zero:
             return {}
         numbers = health.spread(self.objective.backbone, batch.views[0])
-        if self.monitor is not None and epoch % self.recipe.log.knn_every == 0:
-            numbers |= self.monitor(self.objective.backbone)
+        due = self.monitor is not None and epoch % self.recipe.log.knn_every == 0
+        if due and not health.not_finite(torch.zeros(()), self.objective):  # otherwise the run stops in a moment
+            numbers |= self.monitor(self.objective.backbone)  # type: ignore[misc]
         self.objective.train()
         self._clock = time.monotonic()
         return numbers
 
     def finish(self) -> None:
         """Write the weights: the head first and the backbone last, whose presence says that the run is finished."""
+        self._check_folder()
         relation = relation_state(self.objective.head_state())
         save_run_weights(self.folder.path, self.objective.backbone.state_dict(), relation, self.info)
 

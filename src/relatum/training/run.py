@@ -83,7 +83,7 @@ def train(
                 folder.update_record(classifier_score="pending")
             trainer.finish()
     except BaseException as error:
-        if first_process:
+        if first_process and folder.exists():  # it may have been moved
             status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             with contextlib.suppress(RelatumError, OSError):  # the first error counts
                 folder.update_record(

@@ -14,6 +14,7 @@ from web import Handler, serve
 import relatum.data
 from relatum.data.stream import store
 from relatum.data.stream.images import is_streamed
+from relatum.data.stream.index import write_index
 from relatum.errors import InputError, RelatumError
 
 pytest.importorskip("fsspec")
@@ -88,3 +89,11 @@ def test_what_is_not_there_is_one_line(server: str) -> None:
         relatum.data.load("nosuchprotocol://host/shards")
     with pytest.raises(InputError, match="can only be streamed"):
         relatum.data.load(server, storage="map")
+
+
+def test_some_of_the_shards_of_an_index_at_a_url(tmp_path: Path) -> None:
+    write_index(store.LocalShards(sorted(write_shards(tmp_path / "web", [30, 20, 40]).glob("*.tar"))), tmp_path / "web")
+    with serve(tmp_path / "web") as url:
+        some = relatum.data.load(f"{url}/part-{{001..002}}.tar", cache_bytes=1 << 30)
+        assert number_of(some.images[:]).tolist() == list(range(30, 90))
+        assert not some.skipped

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -179,3 +181,26 @@ def test_shards_that_would_fill_the_disk_are_streamed(shards: Path, monkeypatch:
     assert not is_streamed(relatum.data.load(shards).images)
     monkeypatch.setattr("relatum.data.stream.loading._DISK_SHARE", 1e-9)
     assert is_streamed(relatum.data.load(shards).images)
+
+
+def test_some_of_the_shards_that_an_index_lists(packed: Path, tmp_path: Path) -> None:
+    """The index numbers all shards; those that are read have other numbers."""
+    whole = stream(packed)
+    assert whole.files is not None
+    number = dict(zip(whole.files, number_of(whole.images[:]).tolist(), strict=True))
+    one = stream(packed / "000001.tar", strict=True)  # the others were not asked for, so they are not missing
+    assert 5 < len(one) < 20
+    assert one.files is not None
+    assert number_of(one.images[:]).tolist() == [number[file] for file in one.files]
+    assert len(relatum.data.load(packed / "000001.tar", strict=True)) == len(one)
+
+
+def test_a_device_in_the_place_of_an_index(packed: Path, capsys) -> None:
+    document = json.loads((packed / INDEX[0]).read_text())
+    document |= {"images": 0, "letters": 0, "firsts": [0] * len(document["firsts"])}
+    (packed / INDEX[0]).write_text(json.dumps(document))
+    for make in (lambda path: path.symlink_to("/dev/zero"), os.mkfifo):
+        (packed / INDEX[2]).unlink()
+        make(packed / INDEX[2])
+        assert len(stream(packed)) == 56
+        assert "listed again" in " ".join(capsys.readouterr().err.split())

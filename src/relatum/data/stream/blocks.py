@@ -51,7 +51,7 @@ class BlockCache:
         self._room = threading.Semaphore(limit // (block + _CHECK) - 1)  # blocks that may be fetched at a time
         self._coming: dict[_Key, threading.Event] = {}
         self._checked: set[_Key] = set()
-        self._folder, lock_file = _take_folder(cache_dir() / "blocks", f"{stamp}-{block}")
+        self._folder, lock_file = _take_folder(cache_dir("blocks"), f"{stamp}-{block}")
         weakref.finalize(self, lock_file.close)  # frees the folder
         self._sizes: OrderedDict[_Key, int] = OrderedDict()  # the least recently used first
         self._adopt()

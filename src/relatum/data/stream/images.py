@@ -44,6 +44,7 @@ class _Source:
     side: int
     strict: bool
     pool: ThreadPoolExecutor
+    shard_numbers: list[int]  # the number in the store of each shard of the index
     damaged: dict[int, str] = field(default_factory=dict)
     single: bool | None = None  # whether one thread decodes; None until the first images were timed
 
@@ -74,7 +75,7 @@ class StreamedImages:
     ) -> None:
         warnings.filterwarnings("ignore", module=r"PIL\.")  # images that cannot be decoded are named
         pool = ThreadPoolExecutor(threads or available_cpus(), thread_name_prefix="relatum-decode")
-        self._source = _Source(index, store, side, strict, pool)
+        self._source = _Source(index, store, side, strict, pool, index.shard_numbers(store.names))
         self.numbers = numbers
 
     def __len__(self) -> int:
@@ -244,7 +245,7 @@ class StreamedImages:
         """The bytes of an image, or why they are not there."""
         store, name = self._source.store, self._source.index.shards[shard]
         try:
-            content = (store.read_apart if apart else store.read)(shard, offset, size)
+            content = (store.read_apart if apart else store.read)(self._source.shard_numbers[shard], offset, size)
         except FileNotFoundError:
             return f"{name} is missing"
         return content if len(content) == size else f"{name} ends in the middle of it"

@@ -25,7 +25,7 @@ from relatum.data.imageset import Skipped
 from relatum.data.stream.listing import list_images
 from relatum.data.stream.store import INDEX_FILE, Store
 from relatum.system.progress import Display, bar
-from relatum.system.untrusted import parse_json
+from relatum.system.untrusted import check_regular, parse_json
 
 _VERSION = 1
 _HEADER = 512  # bytes before each member of a tar file
@@ -65,6 +65,11 @@ class ShardIndex:
         row = self.samples[number]
         shard = int(np.searchsorted(self.firsts, number, side="right")) - 1
         return shard, int(row["offset"]), int(row["size"])
+
+    def shard_numbers(self, names: Sequence[str]) -> list[int]:
+        """The number of each shard among `names`, which may be some of the shards, in another order; -1 for none."""
+        numbers = {name: number for number, name in enumerate(names)}
+        return [numbers.get(shard, -1) for shard in self.shards]
 
     def name(self, number: int) -> str:
         """The path of an image in the packed folder."""
@@ -226,6 +231,7 @@ def _check_rows(index: ShardIndex) -> None:
 
 def _map(path: Path, dtype: np.dtype[Any], count: int, digest: str | None) -> NDArray[Any]:
     try:
+        check_regular(path)  # a device has size 0 and no end
         if path.stat().st_size != count * dtype.itemsize:
             raise Damaged(f"{path.name} has another size")
         if digest is not None and _digest(path) != digest:
@@ -247,7 +253,9 @@ def readable(index: ShardIndex, store: Store) -> tuple[Numbers, list[Skipped]]:
     for number, (shard, listed) in enumerate(zip(index.shards, index.sizes, strict=True)):
         size = sizes.get(shard)
         rows = slice(int(index.firsts[number]), int(index.firsts[number + 1]))
-        if size is None and listed:
+        if store.some and shard not in sizes:
+            gone.append(np.arange(rows.start, rows.stop))
+        elif size is None and listed:
             skipped.append(Skipped(shard, f"the shard is missing: its {rows.stop - rows.start:,} images are skipped"))
             gone.append(np.arange(rows.start, rows.stop))
         elif size is not None and size < listed:

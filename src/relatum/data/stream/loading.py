@@ -27,6 +27,7 @@ from relatum.data.stream.images import StreamedImages
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
 from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
 from relatum.errors import InputError
+from relatum.system.files import expand_user
 from relatum.system.untrusted import read_bounded
 
 _STATISTICS = 1024  # images that mean and standard deviation are computed from
@@ -38,7 +39,7 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
     """The shards that data names: a URL, a tar file, or a folder of tar files; None if it is something else."""
     if is_url(data) and not str(data).startswith("file://"):
         return RemoteShards(str(data), cache_bytes)
-    path = Path(str(data).removeprefix("file://")).expanduser()
+    path = expand_user(str(data).removeprefix("file://"))
     shards = find(path)
     if shards is None:
         return None
@@ -50,7 +51,7 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
             shards = sorted({*shards, *(path / name for name in shard_names(read_bounded(listed)))})
         except Exception:  # a damaged index is reported where it is used
             shards = list(shards)
-    return LocalShards(shards)
+    return LocalShards(shards, some=path.is_file())
 
 
 def too_large_to_decode(index: ShardIndex, side: int) -> bool:
@@ -155,20 +156,23 @@ def _classes(index: ShardIndex, numbers: Numbers, prefix: str) -> tuple[tuple[st
     classes = folder.class_names(["x" if name == "." else f"{name}{os.sep}x" for name in names.values()])
     if not classes:
         return (), None
+    labels_of = {name: label for label, name in enumerate(classes)}
     table = np.zeros(int(used.max()) + 1, np.int64)
     for place, name in names.items():
-        table[place] = classes.index(name)
+        table[place] = labels_of[name]
     return classes, table[rows["folder"]]
 
 
 def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
     """The side by the rule of folders, from the headers of a sample."""
+    numbers_in_store = index.shard_numbers(store.names)
 
-    def size(number: int) -> tuple[int, int] | None:
-        return image_size(BytesIO(store.read_apart(*index.place(number))))
+    def image_size_of(number: int) -> tuple[int, int] | None:
+        shard, offset, size = index.place(number)
+        return image_size(BytesIO(store.read_apart(numbers_in_store[shard], offset, size)))
 
     with ThreadPoolExecutor(REQUESTS) as pool:
-        return folder.side_of(list(pool.map(size, numbers[:: max(1, len(numbers) // folder.SAMPLE)])))
+        return folder.side_of(list(pool.map(image_size_of, numbers[:: max(1, len(numbers) // folder.SAMPLE)])))
 
 
 def _statistics(images: StreamedImages) -> tuple[RGB, RGB]:

@@ -25,6 +25,7 @@ from relatum.system.untrusted import read_bounded
 T = TypeVar("T")
 _MAX_OPEN = 64  # shards that are open at a time
 _TRIES, _WAIT = 4, 0.5  # attempts to read from a URL; seconds before the second one, doubled each time
+_MAX_SHARDS = 1_000_000
 REQUESTS = 16  # at a time, for sizes of shards and single images
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
 INDEX_FILE = "relatum-index.json"
@@ -36,10 +37,12 @@ class Store(Protocol):
     Attributes:
         place: the folder or URL, for messages.
         names: the names of the shards, in order.
+        some: whether these shards were named one by one; others that lie beside them are not missing.
     """
 
     place: str
     names: list[str]
+    some: bool
 
     @property
     def sizes(self) -> list[int | None]:
@@ -75,10 +78,11 @@ class LocalShards:
 
     Args:
         paths: the tar files, in order; they lie in one folder.
+        some: whether they were named, rather than the folder.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        self._paths = list(paths)
+    def __init__(self, paths: Sequence[Path], *, some: bool = False) -> None:
+        self._paths, self.some = list(paths), some
         self.place = str(self._paths[0].parent if self._paths else "")
         self.names = [path.name for path in self._paths]
         self._idle: OrderedDict[int, int] = OrderedDict()  # number of the file: its descriptor, the oldest first
@@ -155,7 +159,7 @@ class RemoteShards:
             import fsspec
         except ImportError:
             raise missing_package("data at a URL", "fsspec") from None
-        self.place = url
+        self.place, self.some = url, url.endswith(".tar")
         try:
             self._system, path = fsspec.core.url_to_fs(url)
             self._paths = [str(p) for p in self._list(str(path))]
@@ -176,6 +180,8 @@ class RemoteShards:
     def _list(self, path: str) -> list[str]:
         if braces := _BRACES.search(path):
             first, last = braces.groups()
+            if int(last) - int(first) >= _MAX_SHARDS:
+                raise InputError(f"{self.place} names more than {_MAX_SHARDS:,} shards.")
             numbers = (str(n).zfill(len(first)) for n in range(int(first), int(last) + 1))
             return [path[: braces.start()] + n + path[braces.end() :] for n in numbers]
         if path.endswith(".tar"):
