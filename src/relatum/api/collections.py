@@ -39,7 +39,7 @@ def duplicates(
         run: run folder, weights file or module.
         data: folder of images or dataset name.
         out: file to write as well: `.csv`, `.json` or `.txt`.
-        threshold: largest difference between copies, in the place where they differ most; 0.18 by default, smaller is stricter.
+        threshold: largest difference between copies, where they differ most; 0.18 by default, smaller is stricter.
         backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.

@@ -26,7 +26,7 @@ def duplicates(
     data: Data,
     out: Out = None,
     threshold: Annotated[
-        float | None, Option(help="largest difference between copies, in the place where they differ most (default: 0.18)", min=0)
+        float | None, Option(help="largest difference between copies, where they differ most (default: 0.18)", min=0)
     ] = None,
     backbone: Backbone = None,
     split: Split = "train",
