@@ -15,8 +15,9 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 ARG EXTRAS=
 COPY --from=build /wheels /wheels
 COPY constraints.txt /wheels/
-# torch first, from its own index: the default index gives the CUDA build, which takes gigabytes.
-RUN pip install --no-cache-dir --constraint /wheels/constraints.txt --index-url "${TORCH_INDEX}" torch \
+# torch first, from its own index: the default index gives the CUDA build, which takes gigabytes. Its dependencies come
+# with relatum's, from the default index: that of torch does not have every version in constraints.txt.
+RUN pip install --no-cache-dir --no-deps --constraint /wheels/constraints.txt --index-url "${TORCH_INDEX}" torch \
     && pip install --no-cache-dir --constraint /wheels/constraints.txt \
         "$(ls /wheels/relatum-*.whl)${EXTRAS:+[${EXTRAS}]}" \
     && rm -rf /wheels \

@@ -53,6 +53,7 @@ def command_help() -> str:
     for name in COMMANDS:
         command = [sys.executable, "-m", "relatum", *name.split(), "--help"]
         environment = {"COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", "PATH": ""}
+        environment["PYTHONPATH"] = str(HERE.parent / "src")  # this clone, whichever one is installed
         text = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
         lines = "\n".join(line.rstrip() for line in text.strip("\n").splitlines())
         parts.append(f"### relatum {name}\n\n```\n{lines}\n```\n")

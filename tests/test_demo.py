@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from relatum import cli, demo
-from relatum.errors import InputError
+from relatum.errors import InputError, Interrupted
 
 
 def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -26,3 +26,14 @@ def test_the_demo_in_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert "report.html" in text
     with pytest.raises(InputError, match="already contains a demo"):
         demo.run_demo(tmp_path / "demo")
+
+
+def test_an_interrupted_demo_names_a_flag_that_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise Interrupted(2, "stopped at step 3 of 9; --resume continues.")
+
+    monkeypatch.setattr(demo.api, "pretrain", stopped)
+    with pytest.raises(Interrupted) as caught:
+        demo.run_demo(tmp_path / "demo")
+    assert "--resume" not in caught.value.args[0]
+    assert "relatum demo --overwrite" in caught.value.args[0]

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from relatum import api
 from relatum.data.sets.shapes import SHAPES
-from relatum.errors import InputError
+from relatum.errors import InputError, Interrupted
 from relatum.runs import names
 from relatum.system.durations import duration
 from relatum.system.progress import Display
@@ -38,7 +38,12 @@ def run_demo(out: Path, *, overwrite: bool = False, epochs: int | None = None) -
         display.print(f"\n── {description}")
         if epochs is not None and "epochs" in arguments:
             arguments = {**arguments, "epochs": epochs}
-        run = api.pretrain(SHAPES.name, out=out / method, method=method, overwrite=overwrite, seed=1, **arguments)
+        try:
+            run = api.pretrain(SHAPES.name, out=out / method, method=method, overwrite=overwrite, seed=1, **arguments)
+        except Interrupted as stopped:  # `demo` has no --resume
+            again = "relatum demo --overwrite starts the demo again"
+            stopped.args = (stopped.args[0].replace("--resume continues", again),)
+            raise
         result = api.evaluate("linear", run, data=SHAPES.name)
         rows.append((description, result.accuracy))
     relational = out / "relational"

@@ -87,7 +87,7 @@ def test_a_run_with_a_module_needs_no_second_mention_of_it(pictures: Path, tmp_p
     assert relatum.embed(run, pictures, progress=False).shape == (36, 5)
     options = {"data": pictures, "split": "val", "settings": {"val_fraction": 0.25}, "progress": False}
     assert relatum.evaluate("knn", run, **options).accuracy is not None
-    with pytest.raises(InputError, match="custom backbone"):
+    with pytest.raises(InputError, match="custom backbone of class Tiny: pass it as architecture="):
         relatum.embed(run.path, pictures, progress=False)
     assert relatum.embed(run.path, pictures, architecture=Tiny(), progress=False).shape == (36, 5)
 

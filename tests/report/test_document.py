@@ -169,12 +169,20 @@ def test_hostile_names_are_only_text(make_run: MakeRun, tmp_path: Path) -> None:
         assert mark not in page.text
 
 
+def test_an_unlabelled_run_without_a_map_does_not_point_to_one(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run("photos", dataset="photos").recipe().info(classes=[]).metrics()
+    _, page = page_of([run.folder], tmp_path / "report.html")
+    assert "No accuracy: these images have no labels." in page.text
+    assert "See the" not in page.text
+
+
 def test_unlabelled_folder(make_run: MakeRun, tmp_path: Path) -> None:
     run = make_run("photos", dataset="photos")
     names = [f"{2019 + i % 2}/IMG_{i:04d}.jpg" for i in range(120)]
     run.full(blobs(120), None, names=names)
     _, page = page_of([run.folder], tmp_path / "report.html")
     assert "No accuracy: these images have no labels" in page.text
+    assert "See the map and the nearest images instead" in page.text
     assert "No confusion matrix: without labels" in page.text
     assert "colours show the folder or the date of each file" in page.text
     assert {name: group["names"] for name, group in page.data["maps"][0]["more"].items()} == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from torch import nn
 
 from relatum import backbones
 from relatum.errors import InputError
-from relatum.objectives.base import mlp_head
 from relatum.relation.reference import RelationHead
 from relatum.runs.folder import RunFolder, read_recipe
 from relatum.runs.import_weights import import_weights
@@ -34,6 +34,14 @@ def test_the_aggregation_of_a_relation_head(tmp_path: Path, trained: str, record
     assert read_recipe(said).objective.aggregation == trained
 
 
+def test_a_guessed_aggregation_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = save(tmp_path / "a.tar", relation=RelationHead(64, 256, "sum").state_dict())
+    import_weights(file, "conv4", tmp_path / "guessed")
+    assert "does not say whether its head takes the mean, sum or max" in capsys.readouterr().err
+    import_weights(file, "conv4", tmp_path / "given", aggregation="sum")
+    assert "does not say" not in capsys.readouterr().err
+
+
 def test_an_aggregation_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     file = save(tmp_path / "a.tar", relation=RelationHead(64, 256, "mean").state_dict())
     with pytest.raises(InputError, match="does not fit: a head of 64 inputs is mean or sum or max"):
@@ -41,13 +49,29 @@ def test_an_aggregation_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def mlp(outputs: int) -> dict[str, Any]:
+    """The two-layer heads of the authors' code, under their names."""
+    layers = [("linear1", nn.Linear(64, 256)), ("bn1", nn.BatchNorm1d(256)), ("linear2", nn.Linear(256, outputs))]
+    return nn.Sequential(OrderedDict(layers)).state_dict()
+
+
+def moments(*shape: int) -> dict[str, Any]:
+    """The state of an optimiser, which holds tensors of the shapes of the weights."""
+    return {"state": {0: {"exp_avg": torch.zeros(shape)}, 1: {"exp_avg": torch.zeros(4, 64)}}, "param_groups": []}
+
+
+# What each of the authors' classes saves beside `backbone` and `optimizer`.
 HEADS: dict[str, dict[str, Any]] = {
-    "simclr": {"head": mlp_head(64, 256, 64).state_dict()},
+    "simclr": {"head": mlp(64)},
     "rotation": {"classifier": nn.Linear(64, 4).state_dict()},
-    "supervised": {"classifier": nn.Linear(64, 10).state_dict()},
+    "deepcluster": {"classifier": mlp(64)},  # as many clusters as SimCLR has outputs
+    "supervised": {
+        "classifier": nn.Linear(64, 10).state_dict(),
+        "optimizer_lineval": moments(10, 64),
+        "optimizer_finetune": moments(64, 64),
+    },
     "deepinfomax": {
-        "local_discriminator": nn.Conv2d(72, 256, 1).state_dict(),
-        "prior_discriminator": nn.Linear(64, 512).state_dict(),
+        "loss_fn": nn.ModuleDict({"local_d": nn.Conv2d(72, 256, 1), "prior_d": nn.Linear(64, 512)}).state_dict()
     },
 }
 

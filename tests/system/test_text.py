@@ -9,7 +9,7 @@ from PIL import Image
 
 from relatum import cli
 from relatum.system.progress import Display, bar
-from relatum.system.text import printable
+from relatum.system.text import distance_text, printable
 
 NASTY = "a\x1b[31m\x07\x9b2J\u202e.png"
 
@@ -43,3 +43,8 @@ def test_commands_print_escaped_file_names(tmp_path: Path, capsys: pytest.Captur
         shown = "".join(capsys.readouterr())
         assert "\\x1b[31m" in shown, arguments
         assert not {"\x1b", "\x07", "\x9b", "\u202e"} & set(shown), arguments
+
+
+@pytest.mark.parametrize(("distance", "text"), [(2.34e-07, "0.00"), (0, "0.00"), (0.0123, "0.0123"), (4.5678, "4.57")])
+def test_the_distance_of_equal_images_reads_zero(distance: float, text: str) -> None:
+    assert distance_text(distance) == text

@@ -33,13 +33,13 @@ def duplicates(
     root: StrPath | None = None,
     progress: bool = True,
 ) -> list[DuplicateGroup]:
-    """Find groups of near-duplicates: exact copies, and copies that were re-encoded or resized.
+    """Find groups of near-duplicates: exact copies, and copies that were re-encoded, resized or slightly changed.
 
     Args:
         run: run folder, weights file or module.
         data: folder of images or dataset name.
         out: file to write as well: `.csv`, `.json` or `.txt`.
-        threshold: largest difference between thumbnails of copies; 0.36 by default, smaller is stricter.
+        threshold: largest difference between copies, where they differ most; 0.18 by default, smaller is stricter.
         backbone: architecture of a run with a custom backbone: `module:function` or a module.
         split: split of a dataset.
         device: `auto`, `cpu`, `cuda` or `mps`.
@@ -51,8 +51,8 @@ def duplicates(
     from relatum.collection.duplicates import THRESHOLD, near_duplicates
 
     groups = near_duplicates(
-        index.features,
         index.signatures,
+        resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
         sizes=index.stamps[:, 0].tolist(),
         threshold=THRESHOLD if threshold is None else threshold,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from relatum import config, evaluation
 from relatum.api.runs import StrPath, architecture_of, as_list, data_name, note_unfinished, optional_path
+from relatum.errors import InputError
 from relatum.evaluation import Result
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
@@ -135,17 +136,21 @@ def embed(
         progress: show a progress bar.
     """
     note_unfinished(backbone, "used", show=progress)
-    z, images = evaluation.embed_images(
-        backbone,
-        data,
-        out=out,
-        architecture=architecture_of(backbone, architecture),
-        split=split,
-        device=device,
-        root=root,
-        batch_size=batch_size,
-        progress=progress,
-    )
+    try:
+        z, images = evaluation.embed_images(
+            backbone,
+            data,
+            out=out,
+            architecture=architecture_of(backbone, architecture),
+            split=split,
+            device=device,
+            root=root,
+            batch_size=batch_size,
+            progress=progress,
+        )
+    except InputError as error:  # here, `backbone` is the run itself
+        error.args = (str(error.args[0]).replace("backbone=", "architecture="),)
+        raise
     if not return_files:
         return z
     return z, [str(n) for n in range(len(z))] if images.files is None else [str(file) for file in images.files]

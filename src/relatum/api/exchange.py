@@ -56,7 +56,7 @@ def import_weights(
         out: run folder to create.
         data: dataset that the weights were trained on.
         method: method that trained them; by default what the heads in the file tell: relational, simclr, rotation,
-            deepinfomax or supervised.
+            deepcluster, deepinfomax or supervised.
         aggregation: aggregation of the relation head: `cat`, `mean`, `sum` or `max`; by default `cat` where its width
             is that of two representations, else `mean`.
     """

@@ -26,7 +26,7 @@ def duplicates(
     data: Data,
     out: Out = None,
     threshold: Annotated[
-        float | None, Option(help="largest difference between thumbnails of copies (default: 0.36)", min=0)
+        float | None, Option(help="largest difference between copies, where they differ most (default: 0.18)", min=0)
     ] = None,
     backbone: Backbone = None,
     split: Split = "train",
@@ -34,7 +34,7 @@ def duplicates(
     json: Json = False,
     root: Root = None,
 ) -> None:
-    """Find near-duplicates: exact copies, and copies that were re-encoded or resized."""
+    """Find near-duplicates: exact copies, and copies that were re-encoded, resized or slightly changed."""
     from relatum import api
 
     groups = api.duplicates(

@@ -19,7 +19,7 @@ from relatum.runs.artifacts import read_arrays
 from relatum.runs.folder import RunFolder
 from relatum.system.files import expand_user, file_safe, write_atomically
 
-_VERSION = 3  # increase when the same file gives different arrays
+_VERSION = 4  # increase when the same file gives different arrays
 Source = str | os.PathLike[str]
 Stamp = tuple[int, int]  # bytes and modification time
 
@@ -30,7 +30,7 @@ class Index:
 
     Attributes:
         features: (N, d) representations.
-        signatures: (N, 24, 24, 3) thumbnails.
+        signatures: (N, 48, 48, 3) thumbnails.
         statistics: (N, s) statistics of colour and texture.
         sizes: (N, 2) width and height in pixels.
         stamps: (N, 2) bytes and modification time of the files in nanoseconds; zeros for a dataset.

@@ -59,8 +59,8 @@ class Overview:
 def overview(index: Index, *, seed: int = 1) -> Overview:
     """Compute everything; a collection that is too large for a page is sampled after duplicates and outliers."""
     groups = near_duplicates(
-        index.features,
         index.signatures,
+        resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
         sizes=index.stamps[:, 0].tolist(),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-SIDE = 24  # of the thumbnail in pixels
+SIDE = 48  # of the thumbnail in pixels: icons that differ by a small sign differ at this side, not at 24
 STATISTICS = 14  # numbers per image
 _FLAT = 0.01  # contrast below which an image counts as flat
 _CHUNK = 256  # images at a time: about 30 MB of float32 at a side of 96

@@ -36,6 +36,7 @@ from relatum.runs.weights import load_backbone
 from relatum.system.devices import find_device
 from relatum.system.files import expand_user, write_atomically
 from relatum.system.progress import Display
+from relatum.system.text import distance_text
 
 _TILE = 128  # pixels of an image that is decoded for a contact sheet
 
@@ -229,7 +230,7 @@ def _draw(out: Path, queries: ImageSet, gallery: _Gallery, rows: list[list[tuple
         tiles = [Tile(_larger(Path(query), image), Path(query).name, "query", marked=True)]
         for row, distance, copies in neighbours:
             more = "" if not copies else f"  +{copies} cop{'y' if copies == 1 else 'ies'}"
-            tiles.append(Tile(pixels[row], gallery.names[row], f"{distance:.3g}{more}"))
+            tiles.append(Tile(pixels[row], gallery.names[row], f"{distance_text(distance)}{more}"))
         sheet.append(tiles)
     picture = contact_sheet(sheet)
     write_atomically(out, lambda path: picture.save(path, format="PNG"))

@@ -179,7 +179,14 @@ def _classes(entries: Entries) -> int:
 def why_none(run: RunRecord) -> str:
     """The reason why a run has no score."""
     if run.evaluations and not any(is_number(e.get("accuracy")) for e in run.evaluations):
-        return "No accuracy: no evaluation of this run has one. See the map and the nearest images instead."
+        return f"No accuracy: no evaluation of this run has one.{_instead(run)}"
     if not run.linear_command:
-        return "No accuracy: these images have no labels. See the map and the nearest images instead."
+        return f"No accuracy: these images have no labels.{_instead(run)}"
     return f"No accuracy yet: this run has not been evaluated. Run `{run.linear_command}`."
+
+
+def _instead(run: RunRecord) -> str:
+    """What the page shows of a run without a score."""
+    kinds = (("tsne", "the map"), ("retrieval", "the nearest images"))
+    shown = [name for kind, name in kinds if run.folder.artifacts(kind)]
+    return f" See {' and '.join(shown)} instead." if shown else ""

@@ -10,6 +10,7 @@ from relatum.report.page import Page, Panel, Section, artifact_panels
 from relatum.report.thumbnails import thumbnail
 from relatum.runs.artifacts import Arrays
 from relatum.runs.reading import RunRecord
+from relatum.system.text import distance_text
 
 SIZE = 44
 MAX_QUERIES, MAX_NEAR = 50, 50  # relatum writes 10 of each
@@ -34,7 +35,9 @@ def _panel(page: Page, run: RunRecord, path: Path, arrays: Arrays) -> Panel:
         near = []
         for rank, number in enumerate(row):
             i = images.position[int(number)]
-            text = images.caption(i) + (f", distance {float(distances[q, rank]):.3g}" if distances is not None else "")
+            text = images.caption(i) + (
+                f", distance {distance_text(float(distances[q, rank]))}" if distances is not None else ""
+            )
             frame = images.frame(subject, i)
             alt = {"hit": "same class: ", "miss": "another class: ", "plain": ""}[frame] + text
             near.append({"frame": frame, "image": thumbnail(images.thumbs[i], alt, SIZE, text)})

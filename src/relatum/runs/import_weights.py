@@ -19,6 +19,7 @@ from relatum.runs.weights import (
     save_run_weights,
     weights_metadata,
 )
+from relatum.system.progress import Display
 from relatum.version import __version__
 
 
@@ -53,6 +54,8 @@ def import_weights(
     registry.find(METHODS, "method", method)
     size = backbones.feature_size(module)
     head = {"objective.aggregation": find_aggregation(relation, size, aggregation)} if relation else {}
+    if method == "relational" and aggregation is None and head.get("objective.aggregation") == "mean":
+        Display().warn(f"{file} does not say whether its head takes the mean, sum or max: mean (set --aggregation).")
     recipe = config.draft(
         flags={
             **(head if method == "relational" else {}),
@@ -91,22 +94,29 @@ def _relation_head(head: Any, file: str | Path) -> dict[str, torch.Tensor]:
 def find_method(content: Mapping[str, Any]) -> str:
     """The method that trained an authors' checkpoint, by the heads that it holds beside the backbone.
 
-    A relation head: relational. Discriminators of a prior or of local features: Deep InfoMax. An MLP that ends in 64
-    outputs: SimCLR. A linear classifier of four outputs: RotationNet. Anything else: supervised.
+    A relation head: relational. Discriminators of a prior or of local features: Deep InfoMax. A classifier that is an
+    MLP: DeepCluster. Another MLP that ends in 64 outputs: SimCLR. A linear classifier of four outputs: RotationNet.
+    Anything else: supervised.
     """
     if content.get("relation"):
         return "relational"
     if not isinstance(content.get("backbone"), Mapping):  # a plain state dict
         return "supervised"
-    heads = {name: value for name, value in content.items() if name not in ("backbone", "optimizer")}
-    tensors = dict(_tensors(heads))
+    tensors = dict(_tensors(_heads(content)))
     if any(word in name.lower() for name in tensors for word in ("prior", "local", "discriminator")):
         return "deepinfomax"
     matrices = [value for value in tensors.values() if value.ndim == 2]
     outputs = [int(value.shape[0]) for value in matrices]
+    if len(matrices) >= 2 and isinstance(content.get("classifier"), Mapping):
+        return "deepcluster"
     if len(matrices) >= 2 and outputs[-1] == SimCLROptions.projection:
         return "simclr"
     return "rotation" if outputs == [4] else "supervised"
+
+
+def _heads(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint holds beside backbone and optimisers; the authors' supervised model has three of the latter."""
+    return {name: value for name, value in content.items() if name != "backbone" and not name.startswith("optimizer")}
 
 
 def _tensors(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:

@@ -42,3 +42,8 @@ def _escape(character: str) -> str:
     if number < 0x100:
         return f"\\x{number:02x}"
     return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def distance_text(distance: float) -> str:
+    """A distance for people: rounding errors between equal images (2e-07) read 0.00."""
+    return "0.00" if abs(distance) < 1e-4 else f"{distance:.3g}"
