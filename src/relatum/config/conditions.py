@@ -68,6 +68,7 @@ CONDITIONS: tuple[Condition, ...] = (
         values={
             "views.number": 8,
             "views.strength": 0.5,
+            "objective.negatives_per_positive": 8,
             "train.epochs": 100,
             "train.schedule": "cosine",
             "train.warmup_epochs": 1.0,
