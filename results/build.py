@@ -6,7 +6,8 @@ Tables are those of `relatum reproduce TABLE --render`; every section gives the 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from relatum.paper.grid import Scale
 from relatum.paper.measured import Results
 from relatum.paper.plan import plan
 from relatum.runs import ledger
+from relatum.system.files import read_json
 
 HERE = Path(__file__).parent
 _CONV4: dict[str, Any] = {"datasets": ("cifar10",), "backbones": ("conv4",)}
@@ -64,6 +66,51 @@ def sections(results: Results) -> Iterable[str]:
             rendered = render.document(plan([name], request).tables[0], results)
             text = render.to_markdown({**rendered, "notes": []}, HERE).replace("### ", "## ", 1)
             yield f"{text}\n```\n{command(name, request)}\n```\n"
+
+
+def hour(entries: Iterable[ledger.Entry]) -> str:
+    """The runs of the preset `fast`: what an hour on two cores gives, a line for each method and number of views."""
+    groups: dict[tuple[str, int, int, bool], list[ledger.Entry]] = {}
+    for entry in entries:
+        recipe = entry.document["recipe"]
+        if recipe.get("preset") == "fast":
+            held_out = bool(recipe["data"].get("val_fraction"))
+            key = entry.document["method"], recipe["views"]["number"], recipe["train"]["epochs"], held_out
+            groups.setdefault(key, []).append(entry)
+    if not groups:
+        return ""
+    speeds = (read_json(HERE / "speeds.json") or {}).get("seconds_per_step", {})
+    lines = [
+        "## The hour: `--preset fast`\n",
+        "| Method | linear CIFAR-10 | 10→100 | retrieval top-10 | views seen | minutes on two idle cores | Runs |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for (method, views, epochs, held_out), members in sorted(groups.items()):
+        recipe = members[0].document["recipe"]
+        images, size = recipe["data"]["images"], recipe["train"]["batch_size"]
+        seconds = speeds.get(f"{method} fast {views}")
+        minutes = f"{epochs * -(-images // size) * seconds / 60:.0f}" if seconds else ""
+        documents = [entry.document for entry in members]
+        cells = (
+            f"{method}, K = {views}, {epochs} epochs" + " (validation split)" * held_out,
+            *(
+                _mean([_figure(document, *which) for document in documents])
+                for which in (("linear", "cifar10"), ("linear", "cifar100"), ("retrieval", "cifar10"))
+            ),
+            f"{epochs * images * views / 1e6:.0f} million",
+            minutes,
+            ", ".join(f"[seed {entry.document['seed']}]({entry.path.name})" for entry in members),
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _mean(figures: Sequence[str]) -> str:
+    values = [float(figure.split()[0]) for figure in figures if figure]
+    if not values:
+        return ""
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.2f}{spread} (n = {len(values)})"
 
 
 def runs(entries: Iterable[ledger.Entry]) -> str:
@@ -115,7 +162,8 @@ def page() -> str:
     notes = (HERE / "notes.md").read_text("utf-8")
     judged = claims.document(results, Request(scale=Scale(views=4)))
     judged["claims"] = [c for c in judged["claims"] if c["ours"]["verdict"] != claims.NOT_ENOUGH]
-    parts = [notes.strip() + "\n", *sections(results), "## Every run\n", runs(results.entries)]
+    parts = [notes.strip() + "\n", hour(results.entries), *sections(results), "## Every run\n", runs(results.entries)]
+    parts = [part for part in parts if part]
     if judged["claims"]:
         parts += [render.to_markdown(judged).replace("### ", "## ", 1)]
     parts += [f"- {render.STD_NOTE}\n- {render.RANK_NOTE}\n"]
