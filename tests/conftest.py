@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from PIL import Image
 
 # Two test workers on two cores: a second OpenMP thread in each only makes them wait for one another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+if hasattr(signal, "SIGHUP"):  # under nohup it is ignored, which commands respect and tests of signals do not expect
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from relatum import config, registry
 from relatum.config import Recipe
@@ -55,9 +57,16 @@ def open_run(folder: RunFolder, display: Display) -> tuple[Recipe, Start | None]
     except InputError as error:
         display.warn(f"{str(error).splitlines()[0]} The recipe in {start.path} is used.")
         return kept, start
-    damaged = folder.recipe_changed()
-    _compare(recipe, kept, start, display, used=start.path.name if damaged else names.RECIPE)
-    return (kept if damaged else recipe), start
+    values, stored = config.flatten(recipe.tables()), config.flatten(kept.tables())
+    if not folder.recipe_changed():
+        _compare({**dict.fromkeys(stored), **values}, stored, start, display, used=names.RECIPE)
+        return recipe, start
+    written = config.flatten(config.read_toml(folder.recipe)).keys()  # a file that was cut off lacks the rest
+    values = {key: value for key, value in values.items() if key in written}
+    if lost := len(stored.keys() - written):
+        display.warn(f"{folder.recipe} lacks {lost} setting(s); those in {start.path.name} are used.")
+    _compare(values, stored, start, display, used=start.path.name)
+    return kept, start
 
 
 def _recipe_of(start: Start) -> Recipe:
@@ -67,11 +76,12 @@ def _recipe_of(start: Start) -> Recipe:
         raise InputError(f"the recipe in {start.path} cannot be used: {error}") from None
 
 
-def _compare(recipe: Recipe, kept: Recipe, start: Start, display: Display, *, used: str) -> None:
-    """Refuse a recipe that would give other bits than the checkpoint's; other differences are warnings."""
-    file, stored = config.flatten(recipe.tables()), config.flatten(kept.tables())
-    for key in sorted(file.keys() | stored.keys()):
-        now, before = file.get(key), stored.get(key)
+def _compare(
+    values: Mapping[str, Any], stored: Mapping[str, Any], start: Start, display: Display, *, used: str
+) -> None:
+    """Refuse values that would give other bits than those stored in the checkpoint; other differences are warnings."""
+    for key in sorted(values):
+        now, before = values[key], stored.get(key)
         if now == before or key == "version":
             continue
         difference = f"{key} is {now!r} in {names.RECIPE} and {before!r} in {start.path.name}"
