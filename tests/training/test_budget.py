@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import relatum
@@ -34,6 +35,12 @@ def test_the_chosen_values_are_recorded_and_run_again_with_the_same_bits(picture
     assert again.recipe.views.number == recipe.views.number
     assert again.recipe.train.epochs == recipe.train.epochs
     assert (run.path / "backbone.safetensors").read_bytes() == (again.path / "backbone.safetensors").read_bytes()
+
+
+def test_images_in_memory_can_have_a_budget(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (24, 32, 32, 3), dtype=np.uint8)
+    run = relatum.pretrain(images, minutes=0.02, out=tmp_path / "a", threads=1, quiet=True)
+    assert run.recipe.data.images == 24
 
 
 @pytest.mark.parametrize(

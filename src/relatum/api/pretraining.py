@@ -205,7 +205,9 @@ def _pretrain(
             return resolved
         from relatum.training.budget import fit_to_minutes
 
-        return fit_to_minutes(draft, resolved, minutes, display, custom_backbone=custom_backbone, root=root)
+        return fit_to_minutes(
+            draft, resolved, minutes, display, custom_backbone=custom_backbone, root=root, images=images
+        )
 
     resolved = team.one_per_machine_first(load)
     facts = resolved.recipe.data

@@ -16,6 +16,7 @@ from torch import nn
 
 from relatum.config import Draft, Values
 from relatum.config.methods import METHODS
+from relatum.data import ImageSet
 from relatum.errors import InputError
 from relatum.objectives import Objective
 from relatum.system.durations import duration
@@ -40,6 +41,7 @@ def fit_to_minutes(
     *,
     custom_backbone: nn.Module | None = None,
     root: Path | None = None,
+    images: ImageSet | None = None,
 ) -> Resolved:
     """Resolve a draft again with K, epochs and, if need be, fewer images, so that training takes about `minutes`.
 
@@ -50,6 +52,7 @@ def fit_to_minutes(
         display: prints the plan.
         custom_backbone: a module to train; a copy of it is measured.
         root: the data root folder.
+        images: images in memory to train on, in place of the data that the draft names.
     """
     if not minutes > 0:
         raise InputError(f"--minutes {minutes:g} is out of range: it must be greater than 0.")
@@ -70,7 +73,7 @@ def fit_to_minutes(
     if values.pop("limit", False):
         limit = int(60 * minutes * _TRAINING / _by_views(seconds, options)[values["views.number"]])
         values["data.limit_train"] = max(2, limit) * resolved.recipe.train.batch_size
-    planned = resolve(replace(draft, values={**draft.values, **values}), root=root)
+    planned = resolve(replace(draft, values={**draft.values, **values}), root=root, images=images)
     recipe, step = planned.recipe, _by_views(seconds, options)[values["views.number"]]
     needed = recipe.train.epochs * step * -(-len(planned.images) // recipe.train.batch_size)
     settings = f"--views {recipe.views.number} --epochs {recipe.train.epochs}"
