@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,13 +14,18 @@ import numpy as np
 import pytest
 import torch
 from launching import RELATUM, finish, rows, start
+from small import small_objective
+from torch import distributed, nn
 
 import relatum
 from relatum import config, data
+from relatum.config.recipe import Checkpoint, Log
 from relatum.errors import InputError
 from relatum.features import clustering
+from relatum.objectives.batch import Batch
 from relatum.training.batches import BatchMaker
 from relatum.training.build import make_batches, make_objective
+from relatum.training.loop import Trainer
 from relatum.training.resolve import resolve
 
 
@@ -118,32 +124,66 @@ def test_two_processes_train_one_run(pictures: Path, tmp_path: Path) -> None:
     assert (run / "backbone.safetensors").read_bytes() == first
 
 
+@pytest.mark.parametrize("method", ["dino", "swav"])
+def test_frozen_prototypes_are_trained_later_with_several_processes(method: str) -> None:
+    objective = small_objective(method, dtype=torch.float32, freeze_epochs=1)
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    try:
+        module = nn.parallel.DistributedDataParallel(objective, find_unused_parameters=objective.skips_parameters)
+        for epoch in (0, 0, 1):
+            module(Batch(torch.randn(2, 6, 3, 32, 32), epoch=epoch))[0].backward()
+            weight = objective.prototypes.weight
+            assert (weight.grad is None) == (epoch == 0)
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_only_the_first_process_saves_by_the_clock(first: bool) -> None:
+    checked: list[Any] = []
+    trainer: Any = SimpleNamespace(
+        recipe=SimpleNamespace(log=Log(), checkpoint=Checkpoint()),
+        step=7,
+        total=100,
+        maker=SimpleNamespace(steps_per_epoch=50),
+        fabric=SimpleNamespace(is_global_zero=first),
+        _saved_at=time.monotonic() - 1000,
+        _check_finite=checked.append,
+        save=lambda metrics: None,
+    )
+    Trainer._after_step(trainer, Batch(torch.zeros(1, 1, 3, 8, 8)), torch.zeros(()), {}, None)
+    assert len(checked) == first  # another process would look at all weights at every step
+
+
 STATEFUL = {  # methods that carry state from step to step or from epoch to epoch, and labels that few images have
     "deepcluster": ("--set", "objective.clusters=5"),
     "moco": ("--set", "objective.queue=32"),
     "byol": (),
     "dino": (),
+    "dino frozen": ("--set", "objective.freeze_epochs=1"),
     "swav": (),
+    "swav frozen": ("--set", "objective.freeze_epochs=1"),
     "supervised": ("--labels", "0.5"),
     "relational": ("--labels", "0.3"),
+    "relational apart": ("--labels", "0.3", "--set", "objective.avoid_collisions=true"),
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", STATEFUL)
-def test_runs_of_three_processes_are_those_of_one(method: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", STATEFUL)
+def test_runs_of_three_processes_are_those_of_one(name: str, tmp_path: Path) -> None:
     """Two epochs whose last mini-batch has fewer images (2) than there are processes; 32 are not divisible by 3.
 
     Statistics of two images amplify rounding, and a small learning rate keeps that out of the next steps.
     """
-    command = [*RELATUM, "pretrain", "shapes", "--method", method, "--limit-train", "162", "--batch-size", "32"]
-    command += ["--set", "train.lr=1e-4"]
+    command = [*RELATUM, "pretrain", "shapes", "--method", name.split()[0], "--limit-train", "162"]
+    command += ["--batch-size", "32", "--set", "train.lr=1e-4", *STATEFUL[name]]
     command += ["--views", "2", "--epochs", "2", "--device", "cpu", "--threads", "1", "--set", "log.every_steps=1"]
     devices: dict[str, tuple[str, ...]] = {"one": (), "three": ("--devices", "3")}
-    for name, more in devices.items():
-        ((code, _, error),) = finish(start(*command, *STATEFUL[method], "--out", str(tmp_path / name), *more))
+    for folder, more in devices.items():
+        ((code, _, error),) = finish(start(*command, "--out", str(tmp_path / folder), *more))
         assert code == 0, error
-    one, three = (rows(tmp_path / name) for name in devices)
+    one, three = (rows(tmp_path / folder) for folder in devices)
     assert [row["step"] for row in three] == list(range(1, 13))
     np.testing.assert_allclose([row["loss"] for row in three], [row["loss"] for row in one], rtol=0, atol=1e-4)
 

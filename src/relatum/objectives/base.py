@@ -88,6 +88,9 @@ class Objective(nn.Module):
     uses_small_views: bool = False
     """Whether the loss reads `batch.small_views` (multi-crop, `views.small_number`)."""
 
+    skips_parameters: bool = False
+    """Whether some trained parameters get no gradient in some steps; several processes must know it."""
+
     def __init__(self, backbone: nn.Module, num_features: int) -> None:
         super().__init__()
         self.backbone = backbone

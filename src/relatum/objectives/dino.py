@@ -76,7 +76,7 @@ class DINO(Objective):
         )
         self.temperature, self.target_temperature = options.temperature, options.target_temperature
         self.center_momentum, self.momentum = options.center_momentum, options.momentum
-        self.freeze_epochs = options.freeze_epochs
+        self.freeze_epochs, self.skips_parameters = options.freeze_epochs, options.freeze_epochs > 0
         self.head = mlp_head(num_features, options.hidden, options.projection, options.layers)
         self.prototypes = Prototypes(options.projection, options.prototypes)
         self.chance_loss = math.log(options.prototypes)

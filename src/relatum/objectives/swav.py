@@ -68,7 +68,7 @@ class SwAV(Objective):
             )
         )
         self.temperature, self.epsilon, self.iterations = options.temperature, options.epsilon, options.iterations
-        self.freeze_epochs = options.freeze_epochs
+        self.freeze_epochs, self.skips_parameters = options.freeze_epochs, options.freeze_epochs > 0
         self.head = mlp_head(num_features, options.hidden, options.projection)
         self.prototypes = Prototypes(options.projection, options.prototypes)
         self.chance_loss = math.log(options.prototypes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import warnings
 from typing import Any
 
 import torch
@@ -57,8 +58,14 @@ class _Environment(ClusterEnvironment):
         return 0  # Fabric derives the global rank from it, and `global_rank` gives that
 
 
-def make_fabric(recipe: Recipe, place: Place | None = None) -> Fabric:
-    """Fabric for the recipe's device and precision, launched; with several processes they are connected already."""
+def make_fabric(recipe: Recipe, place: Place | None = None, *, skips_parameters: bool = False) -> Fabric:
+    """Fabric for the recipe's device and precision, launched; with several processes they are connected already.
+
+    Args:
+        recipe: the complete recipe.
+        place: the place of this process among those of the run; by default it is the only one.
+        skips_parameters: whether some parameters get no gradient in some steps (`Objective.skips_parameters`).
+    """
     place = place or Place()
     precision: Any = {"32": "32-true"}.get(recipe.run.precision, recipe.run.precision)
     if place.size == 1:
@@ -70,6 +77,9 @@ def make_fabric(recipe: Recipe, place: Place | None = None) -> Fabric:
     names = inspect.signature(DistributedDataParallel).parameters
     sync_buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # torch < 2.13
     options: Any = {sync_buffers: recipe.train.sync == "local"}
+    if skips_parameters:  # DDP would wait for their gradients; it warns in steps in which every parameter has one
+        options["find_unused_parameters"] = True
+        warnings.filterwarnings("ignore", ".*find_unused_parameters=True was specified")
     strategy = DDPStrategy(
         parallel_devices=_local_devices(recipe.run.device, place),
         cluster_environment=_Environment(place),

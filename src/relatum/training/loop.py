@@ -253,7 +253,7 @@ class Trainer:
             self.health.check(row, images=batch.views.shape[1], last=step == self.total)
             self.display.update(step, row)
         due = recipe.checkpoint.every_steps and step % recipe.checkpoint.every_steps == 0
-        late = time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
+        late = self.fabric.is_global_zero and time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
         milestone = any(step == -(-self.total * percent // 100) for percent in MILESTONES)
         save = due or late or epoch_ends or milestone
         if save:

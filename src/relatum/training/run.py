@@ -15,7 +15,7 @@ from torch import nn
 from relatum import registry
 from relatum.config import Recipe
 from relatum.data.stream.images import is_streamed
-from relatum.distributed import World
+from relatum.distributed import ALONE, World
 from relatum.errors import Interrupted, RelatumError
 from relatum.objectives import Objective
 from relatum.runs import provenance
@@ -77,6 +77,7 @@ def train(
     try:
         _run_steps(trainer, maker, folder, display, first_process=first_process)
         _record_damaged(resolved, folder, team)
+        objective.connect(ALONE)  # the other processes end here: what follows must not wait for them
         if first_process:
             snapshots.save_pairs(folder.path, objective, maker)
             if hasattr(objective, "predict"):  # a run that is killed from here on is scored by the next resume
@@ -111,7 +112,7 @@ def _prepare(
     objective = build.make_objective(resolved, custom_backbone, init=init)
     if recipe.run.device == "cpu":
         keep_freed_memory()
-    fabric = make_fabric(recipe, team.place)
+    fabric = make_fabric(recipe, team.place, skips_parameters=objective.skips_parameters)
     if recipe.train.sync == "global":
         objective.connect(World(fabric.global_rank, fabric.world_size))
     maker = build.make_batches(resolved, objective, fabric)
