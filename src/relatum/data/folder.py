@@ -158,7 +158,8 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
         decoded = _decoded(part, int(train.images.shape[1]))
     files = [part.files[i] for i in decoded.kept]
     if split != "train" and split != "unlabeled":
-        classes = _checked(classes, files, part.root) if classes else class_names(files)
+        folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
+        classes = checked_classes(classes, folders, str(part.root)) if classes else class_names(files)
     labels = _labels(files, classes) if classes and split != "unlabeled" else None
     inside = "" if part is listing else part.root.name + os.sep
     skipped = [replace(s, path=inside + s.path) for s in (*part.skipped, *decoded.skipped)]
@@ -227,15 +228,14 @@ def class_names(files: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(folders))
 
 
-def _checked(classes: tuple[str, ...], files: Sequence[str], root: Path) -> tuple[str, ...]:
+def checked_classes(classes: tuple[str, ...], folders: set[str], place: str) -> tuple[str, ...]:
     """The classes of `train` for another split: empty if that has no sub-folders, an error if it has other classes."""
-    folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
     if folders == {""}:
         return ()
     others = sorted(folders - set(classes))
     if others:
         raise InputError(
-            f"{root} has images in {others[0]!r}, which is not a class of train ({', '.join(classes[:5])}, ...)."
+            f"{place} has images in {others[0]!r}, which is not a class of train ({', '.join(classes[:5])}, ...)."
         )
     return classes
 

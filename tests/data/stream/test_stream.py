@@ -67,6 +67,40 @@ def test_a_packed_folder_has_the_same_splits_and_classes(tmp_path: Path, picture
         assert streamed.classes == decoded.classes == ("cat", "dög")
 
 
+@pytest.mark.parametrize("names", [("bird", "cat"), ("cat",)])
+def test_a_class_has_one_label_in_all_splits(tmp_path: Path, picture, names: tuple[str, ...]) -> None:
+    for split, classes in (("train", ("ant", "bird", "cat")), ("test", names)):
+        for name in classes:
+            picture(tmp_path / "photos" / split / name / "1.png", seed=len(split) + len(name))
+    folder.shard(tmp_path / "photos", tmp_path / "shards")
+    decoded, streamed = (relatum.data.load(tmp_path / "shards", "test", storage=s) for s in ("map", "stream"))
+    assert streamed.classes == decoded.classes == ("ant", "bird", "cat")
+    assert streamed.labels is not None
+    assert decoded.labels is not None
+    assert streamed.labels.tolist() == decoded.labels.tolist()
+
+
+def test_a_class_by_number_has_one_label_in_all_splits(tmp_path: Path) -> None:
+    members = {}
+    for split, numbers in (("train", (3, 7, 12)), ("test", (7, 12))):
+        for number in numbers:
+            members |= {f"{split}/{number}.png": png(number), f"{split}/{number}.cls": b"%d" % number}
+    write_tar(tmp_path / "shards" / "0.tar", members)
+    assert stream(tmp_path / "shards").classes == ("03", "07", "12")
+    test = stream(tmp_path / "shards", split="test")
+    assert test.labels is not None
+    assert (test.classes, test.labels.tolist()) == (("03", "07", "12"), [1, 2])
+
+
+def test_a_split_with_other_classes_than_train_is_refused(tmp_path: Path, picture) -> None:
+    for name in ("train/ant", "train/bird", "test/bird", "test/cow"):
+        picture(tmp_path / "photos" / name / "1.png")
+    folder.shard(tmp_path / "photos", tmp_path / "shards")
+    for storage in ("map", "stream"):
+        with pytest.raises(InputError, match="test has images in 'cow', which is not a class of train"):
+            relatum.data.load(tmp_path / "shards", "test", storage=storage)
+
+
 def test_subsets_stay_streams(shards: Path) -> None:
     images = stream(shards)
     rest, held = subsets.split_validation(images, 0.25, seed=1)

@@ -97,7 +97,8 @@ def load(
     if split != "train":
         head, numbers = parts[split]
         images = images.select(np.arange(0)) if not len(numbers) else _with_numbers(images, numbers)
-        classes, labels = _classes(index, numbers, head) if split != "unlabeled" else ((), None)
+        known = {"known": classes, "place": f"{store.place}{os.sep}{head}"}
+        classes, labels = _classes(index, numbers, head, **known) if split != "unlabeled" else ((), None)
     return ImageSet(
         name=Path(store.place).name or store.place,
         split=split,
@@ -140,27 +141,38 @@ def _splits(index: ShardIndex, whole: Numbers) -> dict[str, tuple[str, Numbers]]
     return parts
 
 
-def _classes(index: ShardIndex, numbers: Numbers, prefix: str) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
-    """Class names and labels: by `.cls` members if all images have one, else by the folders that they lie in."""
+def _classes(
+    index: ShardIndex, numbers: Numbers, prefix: str, known: tuple[str, ...] = (), place: str = ""
+) -> tuple[tuple[str, ...], NDArray[np.int64] | None]:
+    """Class names and labels: by `.cls` members if all images have one, else by the folders that they lie in.
+
+    Args:
+        index: all images.
+        numbers: the images of the split.
+        prefix: the folder of the split.
+        known: the classes of `train`, where that is another split: they have the same labels in all splits.
+        place: the split, for messages.
+    """
     rows = index.samples[numbers.start : numbers.stop] if isinstance(numbers, range) else index.samples[numbers]
-    if len(rows) and int(rows["number"].min()) >= 0:
-        values, labels = np.unique(rows["number"], return_inverse=True)
-        width = len(str(int(values.max())))
-        return (
-            (tuple(f"{value:0{width}d}" for value in values), labels.astype(np.int64))
-            if len(values) > 1
-            else ((), None)
-        )
-    used = np.unique(rows["folder"])
-    names = {int(place): os.path.relpath(index.folders[place] or ".", prefix or ".") for place in used}
-    classes = folder.class_names(["x" if name == "." else f"{name}{os.sep}x" for name in names.values()])
+    if not len(rows):
+        return (), None
+    if int(rows["number"].min()) >= 0:
+        values = np.unique(rows["number"])
+        width = max(len(str(int(values[-1]))), *map(len, known), 0)
+        names, column = [f"{value:0{width}d}" for value in values], rows["number"]
+    else:
+        values = np.unique(rows["folder"])
+        folders = [os.path.relpath(index.folders[number] or ".", prefix or ".") for number in values]
+        names, column = ["" if name == "." else name for name in folders], rows["folder"]
+    if known:
+        classes = folder.checked_classes(known, set(names), place)
+    else:
+        classes = folder.class_names([f"{name}{os.sep}x" if name else "x" for name in names])
     if not classes:
         return (), None
-    labels_of = {name: label for label, name in enumerate(classes)}
-    table = np.zeros(int(used.max()) + 1, np.int64)
-    for place, name in names.items():
-        table[place] = labels_of[name]
-    return classes, table[rows["folder"]]
+    label_of = {name: label for label, name in enumerate(classes)}
+    labels = np.array([label_of[name] for name in names], np.int64)
+    return classes, labels[np.searchsorted(values, column)]
 
 
 def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
