@@ -52,6 +52,15 @@ def test_accuracy_is_logged_and_the_module_stays_as_it_is(lightning: ModuleType,
     assert all(part.training for part in module.modules())
 
 
+def test_a_class_has_one_number_where_the_test_images_lack_others(lightning: ModuleType, pictures: Path) -> None:
+    paths = sorted(pictures.rglob("*.png"))
+    names = [path.parent.name for path in paths]
+    some = [number for number, name in enumerate(names) if name != names[0]]
+    few, few_names = [paths[i] for i in some], [names[i] for i in some]
+    monitor = lightning.KNNMonitor(paths, few, train_labels=names, test_labels=few_names, options={"side": 32})
+    assert monitor.test_labels.tolist() == monitor.train_labels[some].tolist()
+
+
 def test_images_in_memory_need_labels(lightning: ModuleType, pictures: Path) -> None:
     paths = sorted(pictures.rglob("*.png"))
     names = [path.parent.name for path in paths]

@@ -45,8 +45,11 @@ class KNNMonitor(Callback):  # type: ignore[misc]
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.train, self.train_labels = _labelled(train, train_labels, options or {})
-        self.test, self.test_labels = _labelled(test, test_labels, options or {})
+        self.train, known = _labelled(train, train_labels, options or {})
+        self.test, asked = _labelled(test, test_labels, options or {})
+        # Classes are numbered over both: the test images may lack some.
+        numbers = np.unique(np.concatenate([known, asked]), return_inverse=True)[1].astype(np.int64)
+        self.train_labels, self.test_labels = numbers[: len(known)], numbers[len(known) :]
         self.backbone, self.every = backbone, every
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
@@ -61,7 +64,7 @@ class KNNMonitor(Callback):  # type: ignore[misc]
 def _labelled(images: Any, labels: ArrayLike | None, options: dict[str, Any]) -> tuple[ImageSet, Any]:
     if not isinstance(images, ImageSet):
         images = read_images(images, **options)
-    known = images.labels if labels is None else np.unique(np.asarray(labels), return_inverse=True)[1]
+    known = images.labels if labels is None else np.asarray(labels)
     if known is None or len(known) != len(images):
         raise InputError(f"kNN accuracy needs a label for each of the {len(images)} images.")
-    return images, np.asarray(known, np.int64)
+    return images, known
