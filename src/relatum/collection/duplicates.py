@@ -72,12 +72,15 @@ def near_duplicates(
         if j != i:
             links[j, i] = 0.0
     groups = []
-    for members in _connected(count, links):
-        inside = set(members)
-        difference = max(value for (i, _), value in links.items() if i in inside)
+    components = _connected(count, links)
+    component_of = {i: number for number, members in enumerate(components) for i in members}
+    largest = [0.0] * len(components)
+    for (i, _), value in links.items():
+        largest[component_of[i]] = max(largest[component_of[i]], value)
+    for members, difference in zip(components, largest, strict=True):
         exact = bool(digests) and len({digests[i] for i in members}) == 1
         ordered = sorted(members, key=lambda i: (-sizes[i], i)) if len(sizes) else members
-        groups.append(Group(tuple(ordered), exact, float(difference)))
+        groups.append(Group(tuple(ordered), exact, difference))
     return sorted(groups, key=lambda group: (not group.exact, group.difference, group.members))
 
 
