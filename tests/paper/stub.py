@@ -47,8 +47,8 @@ def pretrain() -> int:
     run = Path(args.out)
     (run / "evaluations").mkdir(parents=True, exist_ok=True)
     (run / "recipe.toml").write_text(recipe.to_toml())
-    if not train(run):
-        return 143
+    if stopped_by := train(run):
+        return 128 + stopped_by
     if args.method == "supervised":
         split = "val" if args.val_fraction else "test"
         result(run, "classifier", args.data, split, args)
@@ -56,20 +56,20 @@ def pretrain() -> int:
     return 0
 
 
-def train(run: Path) -> bool:
-    """Counts steps in a file, so that a resumed run goes on where it was."""
-    stopped = []
-    signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-    signal.signal(signal.SIGINT, lambda *_: stopped.append(1))
+def train(run: Path) -> int:
+    """Counts steps in a file, so that a resumed run goes on where it was; returns the signal that stopped it, or 0."""
+    stopped: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
+        signal.signal(number, lambda number, _: stopped.append(number))
     metrics = run / "metrics.jsonl"
     done = len(metrics.read_text().splitlines()) if metrics.exists() else 0
     for step in range(done + 1, int(float(os.environ.get("STUB_SLEEP", "0")) / 0.02) + 2):
         with metrics.open("a") as file:
             file.write(json.dumps({"step": step, "epoch": 0, "loss": 1.0 / step}) + "\n")
         if stopped:
-            return False
+            return stopped[0]
         time.sleep(0.02 if "STUB_SLEEP" in os.environ else 0)
-    return True
+    return 0
 
 
 def evaluate() -> int:

@@ -24,7 +24,7 @@ from relatum.paper.measured import DONE, Results, score
 from relatum.paper.plan import plan
 from relatum.paper.reproduce import reproduce
 from relatum.paper.scheduler import execute
-from relatum.paper.worker import handle_signals
+from relatum.system import signals
 
 
 @pytest.fixture
@@ -130,7 +130,10 @@ def _lost() -> int:
 
 def test_a_signal_interrupts_the_tasks_that_are_left(ray: Any) -> None:
     def stopped_after_the_first() -> None:
-        with handle_signals(ray_tasks.interrupt), closing(ray_tasks.run_tasks({"quick": int, "slow": _slow})) as ends:
+        with (
+            signals.handle(signals.numbers(), ray_tasks.interrupt),
+            closing(ray_tasks.run_tasks({"quick": int, "slow": _slow})) as ends,
+        ):
             assert next(ends) == ("quick", 0)
             os.kill(os.getpid(), signal.SIGTERM)
 

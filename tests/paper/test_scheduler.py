@@ -179,7 +179,9 @@ def test_a_killed_grid_resumes_and_nothing_runs_twice(tmp_path: Path, trace: Pat
     assert done == {p: p.read_bytes() for p in done}
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGUSR1, 138)]
+)
 def test_a_signal_reaches_the_command_which_saves(tmp_path: Path, trace: Path, number: int, code: int) -> None:
     out = tmp_path / "out"
     process = grid_process(out)
@@ -190,7 +192,9 @@ def test_a_signal_reaches_the_command_which_saves(tmp_path: Path, trace: Path, n
     assert len(steps(out)[0]) < 51
     assert not list(out.glob("runs/*/backbone.safetensors"))
     record = json.loads(next(out.glob("logs/*.jsonl")).read_text())
-    assert record["returncode"] == 143  # the stub's own exit code after a clean save
+    assert record["returncode"] == code  # the stub's own exit code after a clean save
+    cell = plan(["linear-evaluation"], SMALL).tables[0].cells[0]
+    assert score(cell, Results(out)).status == measured.MISSING  # not failed
     assert len(trace.read_text().splitlines()) == 1  # nothing was started after the signal
 
 

@@ -30,7 +30,7 @@ _FEW = 8  # processes that any machine may start
 _END_SECONDS = 60  # for other processes to end after this one
 _FAILED_SECONDS = 5  # the same after an error: they may wait for this process in the middle of a step
 # Exit codes that all processes have agreed on.
-_ORDERLY = (2, *(128 + number for name in signals.NAMES for number in signals.numbers(name)))
+_ORDERLY = (2, *signals.EXIT_CODES)
 
 
 @contextmanager

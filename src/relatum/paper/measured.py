@@ -24,6 +24,7 @@ from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
 from relatum.system.files import read_json
 from relatum.system.progress import Display
+from relatum.system.signals import EXIT_CODES
 
 FACTS = ("views", "seconds")  # kinds of cells that say what a run cost
 DONE, PARTIAL, FAILED, MISSING, NOTHING = "done", "partial", "failed", "missing", "nothing to run"
@@ -123,7 +124,7 @@ class Results:
         last = {row.get("what"): row for row in self.records(evaluation.run)}
         for what in ([] if self.trained(evaluation.run) else [evaluation.run.id]) + [evaluation.id]:
             row = last.get(what)
-            if row is not None and row.get("returncode") not in (0, 130, 143):
+            if row is not None and row.get("returncode") not in (0, *EXIT_CODES):
                 return str(row.get("error") or f"exit code {row.get('returncode')}")
         return None
 

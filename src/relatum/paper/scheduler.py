@@ -25,9 +25,10 @@ from relatum.paper import progress, ray_tasks
 from relatum.paper.cells import Plan
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
-from relatum.paper.worker import Log, Worker, handle_signals, signals_to
+from relatum.paper.worker import Log, Worker, signals_to
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
+from relatum.system import signals
 from relatum.system.cpus import available_cpus
 from relatum.system.locks import Owner, is_folder_locked, lock_folder
 
@@ -122,7 +123,7 @@ def _run_on_ray(queue: Sequence[Job], outcome: Outcome, log: Log) -> None:
     folders = [job.results.run_dir(job.run) for job in queue]
     with (
         progress.board(folders, log) as watch,
-        handle_signals(ray_tasks.interrupt),
+        signals.handle(signals.numbers(), ray_tasks.interrupt),
         contextlib.closing(ray_tasks.run_tasks(tasks, needs, watch=watch)) as finished,
     ):
         for name, value in finished:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from types import FrameType
 from typing import IO
 
 from relatum.paper import launch
+from relatum.system import signals
 
 Log = Callable[[str], None]
 
@@ -80,26 +80,12 @@ def _last_message(output: Path, start: int) -> str:
 
 
 @contextlib.contextmanager
-def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """SIGINT and SIGTERM call `handler`; without effect outside the main thread."""
-    previous = {}
-    with contextlib.suppress(ValueError):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, handler)
-    try:
-        yield
-    finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
-
-
-@contextlib.contextmanager
 def signals_to(*workers: Worker) -> Iterator[None]:
-    """SIGINT and SIGTERM interrupt the workers."""
+    """Stop signals interrupt the workers."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         for worker in workers:
             worker.interrupt(number)
 
-    with handle_signals(interrupt):
+    with signals.handle(signals.numbers(), interrupt):
         yield

@@ -22,6 +22,9 @@ _HANGUP = "SIGHUP"
 Handler = Callable[[int, FrameType | None], Any] | signal.Handlers
 NAMES = (*_USER_SIGNALS, "none")
 """What may be configured as a further stop signal."""
+_ALL = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", _HANGUP, *_USER_SIGNALS) if hasattr(signal, name)]
+EXIT_CODES = tuple(128 + int(number) for number in _ALL)
+"""How a command ends that a stop signal has stopped."""
 
 
 class Stop(KeyboardInterrupt):
