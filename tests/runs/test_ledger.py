@@ -10,7 +10,7 @@ import pytest
 from relatum import config
 from relatum.errors import InputError
 from relatum.runs import ledger
-from relatum.runs.folder import read_recipe
+from relatum.runs.folder import RunFolder, read_recipe
 from relatum.system.files import CHECKSUM, is_intact
 
 
@@ -94,3 +94,13 @@ def test_an_entry_is_unpacked_to_a_run_folder(tmp_path: Path) -> None:
     (tmp_path / "bare.safetensors").write_bytes(b"w")
     with pytest.raises(InputError, match="relatum import"):
         ledger.unpack(tmp_path / "bare.safetensors", tmp_path / "runs")
+
+
+def test_weights_restored_beside_an_interrupted_training_can_be_collected(tmp_path: Path) -> None:
+    path = ledger.write(tmp_path / "ledger", {**ledger.collect(finished(tmp_path / "run")), "id": "entry"})
+    ledger.keep_weights(tmp_path / "run", path)
+    folder = RunFolder(tmp_path / "begun")
+    folder.update_record(status="interrupted")  # with a checksum, as of a run that writes one into its recipe
+    assert ledger.restore(ledger.read(tmp_path / "ledger")[0], folder.path)
+    assert not folder.recipe_changed()
+    assert ledger.collect(folder.path)["recipe"] == config.read_toml(tmp_path / "run" / "recipe.toml")

@@ -170,9 +170,10 @@ class RunFolder:
 
     # ------------------------------------------------------------------------------------------------ recipe and record
 
-    def write_recipe(self, recipe: config.Recipe) -> None:
-        """Write recipe.toml, with a checksum of the text in a comment at its end."""
-        text = recipe.to_toml().encode("utf-8", "backslashreplace").decode("utf-8")
+    def write_recipe(self, recipe: config.Recipe | str) -> None:
+        """Write recipe.toml, from a recipe or its text, with a checksum of the text in a comment at its end."""
+        text = recipe if isinstance(recipe, str) else recipe.to_toml()
+        text = text.encode("utf-8", "backslashreplace").decode("utf-8")
         write_text(self.recipe, f"{text}{_CHECKSUM}{_sha256(text)}\n")
 
     def recipe_changed(self) -> bool:

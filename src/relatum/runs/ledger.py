@@ -22,7 +22,7 @@ from relatum.runs import names
 from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import read_metrics
 from relatum.runs.results import is_preliminary
-from relatum.system.files import has_checksum, read_json, with_checksum, write_atomically, write_json, write_text
+from relatum.system.files import has_checksum, read_json, with_checksum, write_atomically, write_json
 from relatum.system.progress import Display
 
 CURVE_POINTS = 200
@@ -69,7 +69,7 @@ def collect(run: str | Path, commands: Sequence[str] = ()) -> dict[str, Any]:
         "seconds": record.get("seconds"),
         "commands": list(commands) or [recipe_command],
         "recipe": recipe,
-        "curve": thin([_plain(row) for row in read_metrics(folder.metrics)]),
+        "curve": _thin([_plain(row) for row in read_metrics(folder.metrics)]),
         "evaluations": results,
     }
 
@@ -89,11 +89,11 @@ def _plain(row: Mapping[str, Any]) -> dict[str, Any]:
     return {k: (float(f"{v:.6g}") if math.isfinite(v) else None) if isinstance(v, float) else v for k, v in row.items()}
 
 
-def thin(rows: Sequence[Mapping[str, Any]], most: int = CURVE_POINTS) -> list[dict[str, Any]]:
-    """At most `most` rows, evenly spaced, including the first and the last."""
-    if len(rows) <= most:
-        return [dict(r) for r in rows]
-    return [dict(rows[round(i * (len(rows) - 1) / (most - 1))]) for i in range(most)]
+def _thin(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """At most `CURVE_POINTS` rows, evenly spaced, including the first and the last."""
+    if len(rows) <= CURVE_POINTS:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (CURVE_POINTS - 1))] for i in range(CURVE_POINTS)]
 
 
 # -------------------------------------------------------------------------------------------------------------- entries
@@ -192,7 +192,7 @@ def restore(entry: Entry, run: str | Path) -> bool:
         recipe = tomli_w.dumps(entry.document["recipe"])
     except (TypeError, ValueError, RecursionError, AttributeError) as error:  # null, for example, is no value of TOML
         raise InputError(f"the recipe in {entry.path} cannot be used: {error}") from None
-    write_text(folder.recipe, recipe)
+    folder.write_recipe(recipe)
     _copy(entry.backbone, folder.backbone)
     return True
 
