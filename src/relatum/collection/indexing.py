@@ -209,12 +209,12 @@ def load_pixels(source: Path, files: Sequence[str], side: int) -> dict[str, NDAr
     return dict(zip(good, images, strict=True))
 
 
-def load_thumbnails(source: Path, files: Sequence[str], side: int = _DESCRIBED) -> NDArray[np.uint8]:
-    """Thumbnails (N, side, side, 3) of files of a folder, from the cache of decoded images; grey if one is gone."""
+def load_thumbnails(source: Path, files: Sequence[str]) -> NDArray[np.uint8]:
+    """Thumbnails (N, 96, 96, 3) of files of a folder, from the cache of decoded images; grey if one is gone."""
     listing = folder.scan(source)
-    whole = decode_files(listing.root, listing.files, side, listing.stamps, listing.read)
+    whole = decode_files(listing.root, listing.files, _DESCRIBED, listing.stamps, listing.read)
     row = {listing.files[number]: i for i, number in enumerate(whole.kept)}
-    images = np.full((len(files), side, side, 3), 128, np.uint8)
+    images = np.full((len(files), _DESCRIBED, _DESCRIBED, 3), 128, np.uint8)
     for i, file in enumerate(files):
         if file in row:
             images[i] = whole.images[row[file]]

@@ -9,12 +9,10 @@ from relatum.collection.scaling import robust_score, standardise
 from relatum.collection.signatures import Statistics
 from relatum.features.neighbours import nearest
 
-NEIGHBOURS = 10  # a group of at most this many images counts as unusual
+_NEIGHBOURS = 10  # k: a group of at most this many images counts as unusual
 
 
-def outlier_scores(
-    features: NDArray[np.float32], statistics: Statistics, *, neighbours: int = NEIGHBOURS
-) -> NDArray[np.float64]:
+def outlier_scores(features: NDArray[np.float32], statistics: Statistics) -> NDArray[np.float64]:
     """A score per image, higher for more unusual images; ordinary ones are around 0.
 
     The score is the distance to the k-th nearest image (Ramaswamy et al. 2000), in units of the usual spread.
@@ -28,13 +26,12 @@ def outlier_scores(
     Args:
         features: (N, d) representations.
         statistics: (N, s) statistics (`signatures.describe`).
-        neighbours: k.
     """
     blocks = [standardise(values) / np.sqrt(values.shape[1]) for values in (features, statistics)]
     distinct, which = np.unique(np.concatenate(blocks, axis=1), axis=0, return_inverse=True)
     if len(distinct) < 3:
         return np.zeros(len(features))
     distances, _ = nearest(
-        distinct, distinct, min(neighbours, len(distinct) - 1), exclude=np.arange(len(distinct), dtype=np.int64)
+        distinct, distinct, min(_NEIGHBOURS, len(distinct) - 1), exclude=np.arange(len(distinct), dtype=np.int64)
     )
     return robust_score(distances[:, -1])[which.reshape(-1)]

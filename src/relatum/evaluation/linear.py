@@ -126,7 +126,7 @@ def fit(
     return model
 
 
-def logistic(x: Floats, y: Labels, test_x: Floats, *, max_iter: int = _MAX_ITER) -> tuple[Labels, dict[str, Any]]:
+def logistic(x: Floats, y: Labels, test_x: Floats) -> tuple[Labels, dict[str, Any]]:
     """Predictions of scikit-learn's multinomial logistic regression on the same features, for comparison.
 
     Features are standardised for its solver's sake, and there is no penalty: a linear classifier close to its optimum.
@@ -135,13 +135,13 @@ def logistic(x: Floats, y: Labels, test_x: Floats, *, max_iter: int = _MAX_ITER)
 
     mean, spread = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
     spread[spread == 0] = 1.0
-    model = LogisticRegression(C=np.inf, max_iter=max_iter)
+    model = LogisticRegression(C=np.inf, max_iter=_MAX_ITER)
     with _threads(0), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it did not converge is said in the result
         model.fit(((x - mean) / spread).astype(np.float32), y)
     iterations = int(np.max(model.n_iter_))
     predicted = model.predict(((test_x - mean) / spread).astype(np.float32))
-    return predicted, {"iterations": iterations, "converged": iterations < max_iter}
+    return predicted, {"iterations": iterations, "converged": iterations < _MAX_ITER}
 
 
 def scores(predicted: Labels, y: Labels, names: tuple[str, ...]) -> tuple[float, dict[str, float | None]]:

@@ -51,12 +51,7 @@ def knn_accuracy(
     test_labels: Labels,
     *,
     k: int = KNNSettings.k,
-    metric: str = KNNSettings.metric,
-    weighting: str = KNNSettings.weighting,
-    temperature: float = KNNSettings.temperature,
 ) -> float:
     """Accuracy of `knn_predict` in percent."""
-    predicted = knn_predict(
-        train_features, train_labels, test_features, k=k, metric=metric, weighting=weighting, temperature=temperature
-    )
+    predicted = knn_predict(train_features, train_labels, test_features, k=k)
     return 100.0 * float((predicted == test_labels).mean())

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.config import Values
+from relatum.config.methods import METHODS
 from relatum.errors import on_command_line
 from relatum.objectives import Objective
 from relatum.runs import names, provenance
@@ -91,7 +92,7 @@ def _warnings(resolved: Resolved, maker: BatchMaker) -> list[str]:
     texts = []
     if train.batch_size > len(images):
         texts.append(f"the mini-batch size {train.batch_size:,} exceeds the dataset: every step uses all images.")
-    if train.epochs == 0 and resolved.recipe.method != "random":
+    if train.epochs == 0 and METHODS[resolved.recipe.method].trains:
         texts.append("0 epochs: nothing is trained, the weights stay at their initial values.")
     pixels = images.images
     if isinstance(pixels, np.ndarray) and train.epochs and len(images) > 1:  # a stream is not read ahead
