@@ -43,6 +43,12 @@ def test_images_in_memory_can_have_a_budget(tmp_path: Path) -> None:
     assert run.recipe.data.images == 24
 
 
+def test_a_short_budget_takes_no_more_images_than_asked_for(pictures: Path, tmp_path: Path) -> None:
+    options = {"limit_train": 10, "batch_size": 8, "threads": 1}
+    run = relatum.pretrain(pictures, minutes=1e-6, out=tmp_path / "a", quiet=True, **options)  # type: ignore[arg-type]
+    assert run.recipe.data.images == 10
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -72,7 +72,7 @@ def fit_to_minutes(
     values = plan(60 * minutes * _TRAINING, steps, _by_views(seconds, options), fixed)
     if values.pop("limit", False):
         limit = int(60 * minutes * _TRAINING / _by_views(seconds, options)[values["views.number"]])
-        values["data.limit_train"] = max(2, limit) * resolved.recipe.train.batch_size
+        values["data.limit_train"] = min(max(2, limit) * resolved.recipe.train.batch_size, len(resolved.images))
     planned = resolve(replace(draft, values={**draft.values, **values}), root=root, images=images)
     recipe, step = planned.recipe, _by_views(seconds, options)[values["views.number"]]
     needed = recipe.train.epochs * step * -(-len(planned.images) // recipe.train.batch_size)

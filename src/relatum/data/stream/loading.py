@@ -97,8 +97,8 @@ def load(
     if split != "train":
         head, numbers = parts[split]
         images = images.select(np.arange(0)) if not len(numbers) else _with_numbers(images, numbers)
-        known = {"known": classes, "place": f"{store.place}{os.sep}{head}"}
-        classes, labels = _classes(index, numbers, head, **known) if split != "unlabeled" else ((), None)
+        place = f"{store.place}{os.sep}{head}"
+        classes, labels = _classes(index, numbers, head, classes, place) if split != "unlabeled" else ((), None)
     return ImageSet(
         name=Path(store.place).name or store.place,
         split=split,
