@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import os
-import warnings
 from typing import Any
 
 import torch
@@ -77,9 +76,8 @@ def make_fabric(recipe: Recipe, place: Place | None = None, *, skips_parameters:
     names = inspect.signature(DistributedDataParallel).parameters
     sync_buffers = "forward_sync_buffers" if "forward_sync_buffers" in names else "broadcast_buffers"  # torch < 2.13
     options: Any = {sync_buffers: recipe.train.sync == "local"}
-    if skips_parameters:  # DDP would wait for their gradients; it warns in steps in which every parameter has one
+    if skips_parameters:  # DDP would wait for their gradients; torch warns once when every parameter has one again
         options["find_unused_parameters"] = True
-        warnings.filterwarnings("ignore", ".*find_unused_parameters=True was specified")
     strategy = DDPStrategy(
         parallel_devices=_local_devices(recipe.run.device, place),
         cluster_environment=_Environment(place),
