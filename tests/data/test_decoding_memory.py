@@ -122,7 +122,7 @@ def test_a_file_over_the_limit_is_skipped(tmp_path: Path) -> None:
         decode.decode(tmp_path / "huge.png", 32)
 
 
-# ------------------------------------------------------------------- files that are larger inside than their header says
+# ------------------------------------------------------------------ files that are larger inside than their header says
 
 
 def contents(image: Image.Image, format: str, **options) -> bytes:
