@@ -9,7 +9,8 @@ from pathlib import Path
 
 from PIL import Image
 
-from relatum.data.decode import Source, formats
+from relatum.data.decode import Source, opened
+from relatum.data.decoding_memory import MEMORY, decoding_bytes
 
 _EXIF, _TAKEN, _CHANGED = 0x8769, 0x9003, 0x0132  # the EXIF section, DateTimeOriginal, DateTime
 
@@ -35,9 +36,12 @@ def width_height_time(source: Source) -> tuple[int, int, int | None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow's warnings
-            with Image.open(source, formats=formats()) as image:
+            with opened(source) as (image, held):
                 width, height = image.size
-                return width, height, _time_taken(image)
+                # Pillow decodes a PNG file to find its EXIF data, which may come after the pixels.
+                size = decoding_bytes(image, width * height) if image.format == "PNG" else 0
+                with MEMORY.hold(size, held):
+                    return width, height, _time_taken(image)
     except Exception:  # Pillow may raise any exception for a damaged file
         return 0, 0, None
 

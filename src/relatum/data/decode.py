@@ -24,7 +24,11 @@ from relatum.system.cpus import available_cpus
 
 # Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
 # plug-ins. They are not opened: reading an image must never start another program.
-_NOT_READ = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG"}
+_NOT_READ = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG", "FPX", "MIC"}
+# Formats that contain a file of another format. Their header does not tell its size, so its memory could not be
+# bounded, and Pillow opens the one in an IPTC file with every decoder, EPS among them.
+_CONTAINERS = {"BLP", "ICNS", "IPTC"}
+_DECODED_WHEN_OPENED = b"\0\0\1\0"  # the first bytes of ICO files, which contain PNG files as well
 _BAND_PIXELS = 1 << 20  # pixels of more than 8 bits that are converted at a time
 _SLOW = 0.0005  # seconds per file from which threads help
 _MAX_FILE = 1 << 30  # bytes; a larger file is skipped
@@ -44,7 +48,7 @@ def formats() -> tuple[str, ...]:
         from pillow_heif import register_heif_opener
 
         register_heif_opener()
-    return tuple(sorted(set(Image.OPEN) - _NOT_READ))
+    return tuple(sorted(set(Image.OPEN) - _NOT_READ - _CONTAINERS))
 
 
 @lru_cache(maxsize=1)
@@ -57,8 +61,7 @@ def extensions() -> frozenset[str]:
 def image_size(source: Source) -> tuple[int, int] | None:
     """Width and height from a file's header, or None if it cannot be read."""
     try:
-        _check(source)
-        with Image.open(source, formats=formats()) as image:
+        with opened(source) as (image, _):
             return image.size
     except Exception:  # decode() reports the reason
         return None
@@ -66,22 +69,33 @@ def image_size(source: Source) -> tuple[int, int] | None:
 
 def decode(source: Source, side: int) -> NDArray[np.uint8]:
     """The image in a file as (side, side, 3) uint8; raises Pillow's exception if the file cannot be read."""
-    _check(source)
-    with _open(source) as image:
+    with opened(source) as (image, held):
         full_pixels = image.width * image.height
         image.draft(None, (2 * side, 2 * side))  # twice the side; the final resize is antialiased
-        with MEMORY.hold(decoding_bytes(image, full_pixels)):
+        with MEMORY.hold(decoding_bytes(image, full_pixels), held):
             small = _square(_plain(image), side)
             return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
 
 
-def _open(source: Source) -> Image.Image:
-    """Open an image by its first bytes if they name its format, and otherwise with all decoders."""
+@contextlib.contextmanager
+def opened(source: Source) -> Iterator[tuple[Image.Image, int]]:
+    """An image whose header was read, and the bytes of `MEMORY` that are held for it.
+
+    Pillow decodes ICO files when it opens them, whatever size their header states: these hold all of the memory.
+    """
+    _check(source)
     if isinstance(source, BytesIO):
         first = source.getbuffer()[:8].tobytes()
     else:
         with source.open("rb") as file:
             first = file.read(8)
+    held = MEMORY.total if first.startswith(_DECODED_WHEN_OPENED) else 0
+    with MEMORY.hold(held), _open(source, first) as image:
+        yield image, held
+
+
+def _open(source: Source, first: bytes) -> Image.Image:
+    """Open an image by its first bytes if they name its format, and otherwise with all decoders."""
     for start, names in _FIRST_BYTES.items():
         if first.startswith(start):
             with contextlib.suppress(UnidentifiedImageError):

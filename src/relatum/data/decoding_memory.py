@@ -7,10 +7,13 @@ whole is not decoded. The bytes per pixel were measured with Pillow 12.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
 from PIL import Image
 
 # Pillow decodes these line by line, straight into the image: 1 to 4 bytes per pixel.
@@ -18,6 +21,7 @@ _DIRECT = {"PNG", "BMP", "DIB", "GIF", "PPM", "TGA"}
 _BYTES_PER_PIXEL = {"WEBP": 16, "JPEG2000": 20, "AVIF": 16}  # decoders that hold the image several times
 _OTHER = 8
 _ONE_BYTE, _TWO_BYTES = ("1", "L", "P"), ("I;16", "I;16L", "I;16B", "I;16N")
+_TILE_WIDTH, _TILE_HEIGHT = 322, 323  # tags of TIFF files
 _PROGRESSIVE_JPEG = 6  # the coefficients of all pixels, however much the image is reduced
 
 
@@ -37,8 +41,12 @@ class Budget:
         self._changed = threading.Condition()
 
     @contextmanager
-    def hold(self, size: int) -> Iterator[None]:
+    def hold(self, size: int, held: int = 0) -> Iterator[None]:
         """Wait until `size` bytes are free, and hold them.
+
+        Args:
+            size: bytes that are needed.
+            held: bytes among them that the caller holds already.
 
         Raises:
             TooLarge: more than the total.
@@ -47,14 +55,15 @@ class Budget:
             raise TooLarge(
                 f"too many pixels: decoding would take {size / 1e9:.1f} GB (the limit is {self.total / 1e9:.1f} GB)"
             )
+        more = max(0, size - held)
         with self._changed:
-            self._changed.wait_for(lambda: self._used + size <= self.total)
-            self._used += size
+            self._changed.wait_for(lambda: self._used + more <= self.total)
+            self._used += more
         try:
             yield
         finally:
             with self._changed:
-                self._used -= size
+                self._used -= more
                 self._changed.notify_all()
 
 
@@ -76,6 +85,14 @@ def decoding_bytes(image: Image.Image, full_pixels: int) -> int:
         size += pixels  # a copy in bytes
     elif mode in ("P", "PA", "La", "LA", "RGBa", "LAB") or image.has_transparency_data:
         size += 4 * pixels  # a copy in colour
+    if format == "TIFF":  # a tile is decoded as a whole, and may be larger than the image
+        size += max(0, _tile_pixels(image) - pixels) * _OTHER
     if format in ("JPEG", "MPO") and image.info.get("progressive"):
         size += _PROGRESSIVE_JPEG * full_pixels
     return size
+
+
+def _tile_pixels(image: Image.Image) -> int:
+    tags: Any = getattr(image, "tag_v2", {})
+    sides = (np.max(tags.get(tag, 0), initial=0) for tag in (_TILE_WIDTH, _TILE_HEIGHT))  # several values: damaged
+    return math.prod(int(side) for side in sides)
