@@ -253,7 +253,7 @@ def shard(path: Path, out: Path, size: int | None = None, seed: int | None = Non
     """
     listing = scan(path)
     if not listing.files:
-        raise InputError(f"{path} holds no images to pack.")
+        raise InputError(f"{path} contains no images to pack.")
     files = listing.files
     if seed is not None:
         files = [files[i] for i in rng.permutation(len(files), rng.ORDER, seed)]

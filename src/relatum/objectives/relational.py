@@ -88,7 +88,7 @@ class RelationalReasoning(Objective):
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
-        """Collisions can be avoided only where labels are seen."""
+        """Check that labels are visible if collisions are to be avoided."""
         super().check(recipe)
         if recipe.objective.avoid_collisions and not recipe.data.labels:
             raise InputError("objective.avoid_collisions=true needs labels: add --labels FRACTION.")
@@ -115,7 +115,7 @@ class RelationalReasoning(Objective):
         return result.loss, metrics
 
     def pairs(self, batch: Batch) -> relation.Pairs:
-        """Who is compared with whom in this batch."""
+        """The pairs of this batch."""
         views, images, ratio = batch.views.shape[0], batch.num_images, self.negatives_per_positive
         labels = None
         if self.avoid_collisions and batch.labels is not None:

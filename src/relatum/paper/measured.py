@@ -1,8 +1,8 @@
 """Our results, in run folders and in the ledger, and the score of a cell over its seeds.
 
-What is done is decided from files alone: a result file that can be read and is of that evaluation; a run whose
-backbone was written, which training does last. A command that failed leaves a record, so that its cells
-are shown as failed and not merely as missing; running it again replaces the record.
+Files alone decide what is done: an evaluation is done if it has a readable result file, a run if its backbone was
+written, which training does last. A command that failed leaves a record, so that its cells are shown as failed and not
+as missing; running it again replaces the record.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Results:
         return self.out / "runs" / run.id
 
     def log(self, run: Pretraining) -> Path:
-        """Where the commands of a run and what became of them are recorded."""
+        """The file that records the commands of a run and their outcomes."""
         return self.out / "logs" / f"{run.id}.jsonl"
 
     @cached_property
@@ -110,7 +110,7 @@ class Results:
         return next((entry.path for entry in entries if matching.find_result(entry, evaluation) is not None), None)
 
     def records(self, run: Pretraining) -> list[dict[str, Any]]:
-        """What became of the commands of a run, oldest first."""
+        """The outcomes of the commands of a run, oldest first."""
         rows = []
         with contextlib.suppress(OSError):
             for line in self.log(run).read_text("utf-8").splitlines():

@@ -1,4 +1,4 @@
-"""How good a run is: its main score beside random weights, supervised training, chance and the paper's value."""
+"""Comparison of a run's main score with random weights, supervised training, chance and the paper's value."""
 
 from __future__ import annotations
 

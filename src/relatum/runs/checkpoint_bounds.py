@@ -1,6 +1,6 @@
-"""Checkpoints from strangers: what a file may ask for is checked before torch reads it, and what it holds after.
+"""Limits for untrusted checkpoints: the file is checked before torch reads it, and its content afterwards.
 
-`torch.load(weights_only=True)` runs no code, but a kilobyte can still ask for gigabytes or hours: a compressed archive,
+`torch.load(weights_only=True)` runs no code, but a kilobyte can still take gigabytes or hours: a compressed archive,
 a codec that doubles a text thirty times, a tensor that repeats one number, a list that contains itself.
 """
 

@@ -195,7 +195,7 @@ class RunFolder:
         return config.Recipe.from_values(values, finished=True)
 
     def warn_if_recipe_changed(self) -> None:
-        """Say that recipe.toml is not as the run wrote it: results would name, and use, what it says now."""
+        """Warn that recipe.toml was changed: results use and record its present content."""
         if self.recipe_changed():
             Display().warn(f"{self.recipe} was changed after the run started: results rely on what it says now.")
 

@@ -1,4 +1,4 @@
-"""Where a result was computed: version, commit, machine, threads, libraries. No host names, no user names, no paths."""
+"""Provenance of a result: version, commit, machine, threads, libraries. No host names, no user names, no paths."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Watches what a training run learns: a loss that explodes, representations that collapse, predictions at chance.
+"""Warns about a run that learns nothing: a loss that explodes, representations that collapse, predictions at chance.
 
-All are warned about while training runs, when a smaller learning rate or other data still help. The numbers come from
+The warnings appear while training runs, when a smaller learning rate or other data still help. The numbers come from
 a forward pass in eval mode over one view of the last mini-batch of an epoch: it changes no weight, buffer or draw.
 """
 

@@ -24,7 +24,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class StepPixels:
-    """What the views of a step are computed from.
+    """The pixels that the views of a step are computed from.
 
     Attributes:
         rows: (R, H, W, 3) uint8, an array or a tensor on the device that makes the views.
@@ -74,7 +74,7 @@ class PixelSource:
         return StepPixels(self._upload(rows), actual[slots], slots, np.searchsorted(needed, source_KM))
 
     def close(self) -> None:
-        """Stop decoding ahead; any step can still be asked for."""
+        """Stop decoding ahead; any step can still be read."""
         if self._ahead is not None:
             self._ahead.close()
 
