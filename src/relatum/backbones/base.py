@@ -1,4 +1,4 @@
-"""What all backbones share: initialisation, construction by name and seed, and the size of a representation."""
+"""Shared by all backbones: initialisation, construction by name and seed, and the size of a representation."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 OTHER = "other"
-_LARGEST = 9  # groups with a colour of their own; all smaller ones share a further colour
+_LARGEST = 9  # number of groups with a separate colour; all smaller groups share one more
 _DEPTH = 4  # levels of folders that are looked at
 
 

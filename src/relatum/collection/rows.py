@@ -1,4 +1,4 @@
-"""What the collection commands return, and how it is written to a file: CSV, JSON, or one file name per line."""
+"""Result types of the collection commands, and their output as CSV, JSON, or one file name per line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a recipe is put together in layers, each overriding the one before. No torch here.
+"""Builds a recipe from layers of settings, each overriding the one before. No torch here.
 
 Defaults of the paper for the method, preset, dataset and backbone; values that depend on this machine and the data
 (`auto`); a recipe file; `--set key=value`; flags. A `Draft` keeps what the user asked for; `Draft.recipe(detected)`

@@ -249,7 +249,7 @@ def shard(path: Path, out: Path, size: int | None = None, seed: int | None = Non
     """Pack a folder of images into shards, in the order of their names, or shuffled with a seed.
 
     Returns:
-        The tar files written. The index of their images lies beside them.
+        The tar files written. The index of their images is written beside them.
     """
     listing = scan(path)
     if not listing.files:

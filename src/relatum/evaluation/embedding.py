@@ -24,7 +24,7 @@ Source = str | os.PathLike[str]
 
 
 def embed(backbone: Source | nn.Module, data: Any, **options: Any) -> Features:
-    """As `embed_images`, without the images."""
+    """As `embed_images`, but returns only the representations."""
     return embed_images(backbone, data, **options)[0]
 
 

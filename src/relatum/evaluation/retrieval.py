@@ -1,4 +1,4 @@
-"""Retrieval: of the images that lie nearest to a query, how many are of its class, and of which classes are the others?
+"""Retrieval: the classes of the images that are nearest to query images.
 
 The paper's protocol: 500 random images per class of the test set as queries, Euclidean distance, top 10, 100 and 1000.
 The paper does not state the gallery; here it is the test set without the query itself (`gallery=train`: training set).

@@ -111,7 +111,7 @@ class Task:
         return images.labels
 
     def features(self, images: ImageSet) -> Features:
-        """Representations by the frozen backbone, kept beside the run."""
+        """Representations by the frozen backbone, cached in the run folder."""
         return cached(self.backbone, images, RunFolder(self.run).features, progress=self.progress)
 
     @property

@@ -79,7 +79,7 @@ def _channels(values: RGB, like: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside, and afterwards the mode that each sub-module had (some may have been frozen apart)."""
+    """Switch to eval mode, and afterwards restore the mode of each sub-module (some may be frozen separately)."""
     modes = [(m, m.training) for m in module.modules()]
     module.eval()
     try:

@@ -94,7 +94,7 @@ class RelationalReasoning(Objective):
             raise InputError("objective.avoid_collisions=true needs labels: add --labels FRACTION.")
 
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
-        """The loss over all pairs, M(K² − K) in the paper, and the accuracies on positives and on negatives apart."""
+        """The loss over all pairs, M(K² − K) in the paper, and the accuracies on all, positive and negative pairs."""
         batch = self.as_batch(batch)
         self.require_images(batch)
         pairs = self.pairs(batch)
@@ -128,7 +128,7 @@ class RelationalReasoning(Objective):
     def score(self, z_i: Tensor, z_j: Tensor, *, symmetric: bool = False) -> Tensor:
         """The relation score in [0, 1] of pairs of representations, with the head in eval mode.
 
-        With `cat` it is not symmetric in its arguments, whatever the paper's property (ii) says; `symmetric` averages
-        both orders.
+        With `cat` it is not symmetric in its arguments, although the paper states so (property ii); `symmetric`
+        averages both orders.
         """
         return relation.score(self.relation, z_i, z_j, symmetric=symmetric)

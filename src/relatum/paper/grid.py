@@ -160,7 +160,7 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its result must record about its conditions; None is a key that must be absent.
+        """The conditions that its result must record; None is a key that must be absent.
 
         The score of a supervised run's classifier is decided by its training alone.
         """

@@ -53,7 +53,7 @@ def connect() -> Any:
 
 
 def resources(recipe: Recipe, *, cluster_gpus: float) -> Resources:
-    """What a run needs: its threads for each of its processes, and a GPU for each unless it trains on CPUs.
+    """The resources of a run: its threads for each of its processes, and a GPU for each unless it trains on CPUs.
 
     Args:
         recipe: the run's.

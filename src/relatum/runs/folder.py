@@ -176,7 +176,7 @@ class RunFolder:
         write_text(self.recipe, f"{text}{_CHECKSUM}{_sha256(text)}\n")
 
     def recipe_changed(self) -> bool:
-        """Whether recipe.toml is not as the run wrote it. Older versions wrote no checksum, and run.json tells them."""
+        """Whether recipe.toml was changed. Older versions, recognised by run.json, wrote no checksum."""
         try:
             text, mark, checksum = read_bounded(self.recipe, MAX_RECIPE).decode("utf-8").rpartition(_CHECKSUM)
         except (OSError, ValueError):

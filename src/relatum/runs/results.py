@@ -26,7 +26,7 @@ STEP = "step"  # in the metadata of weights that come from a checkpoint of an un
 
 @dataclass
 class Result:
-    """What a result file holds.
+    """The content of a result file.
 
     Attributes:
         protocol: `linear`, `knn`, `finetune`, `retrieval`, `tsne` or `classifier` (that of a supervised run).

@@ -195,7 +195,7 @@ def _fail(code: int, text: str, *, quiet: bool = False) -> RelatumError:
 
 
 def _is_lost_connection(error: Exception) -> bool:
-    """Whether another process has disconnected. gloo's errors have no class of their own; they name its source file."""
+    """Whether another process has disconnected. gloo's errors have no separate class; they name its source file."""
     from torch.distributed import DistError  # type: ignore[attr-defined]
 
     return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/" in str(error))

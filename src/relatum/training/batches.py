@@ -26,7 +26,7 @@ from relatum.training.view_sources import Visible, sources
 
 
 class BatchMaker:
-    """Makes the batch of any step of a run.
+    """Computes the batch of any step of a run.
 
     Args:
         images: the training set.

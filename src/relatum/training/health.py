@@ -58,7 +58,7 @@ def spread(backbone: nn.Module, images: Tensor) -> dict[str, float]:
 
 
 def not_finite(loss: Tensor, module: nn.Module) -> str:
-    """What is not finite, the loss or the weights and buffers; empty if all are."""
+    """A message if the loss, or the weights and buffers, are not finite; empty if all are finite."""
     if not bool(torch.isfinite(loss)):
         return f"the loss is {loss.item()}"
     tensors = (value for value in module.state_dict().values() if isinstance(value, Tensor))

@@ -1,7 +1,7 @@
-"""The pixels of a step, where its views are computed: all images, or those of the step as bytes.
+"""The pixels of a step, on the device that computes its views: all images, or those of the step as bytes.
 
-All images are at hand if they lie in memory or in a memory map, or if they fit the memory of a GPU. Where they do not
-fit, the bytes of the step's images are copied to the GPU. Images of a stream are decoded in threads, some steps ahead.
+All images are available if they are in memory or in a memory map, or if they fit in GPU memory. Otherwise the bytes of
+the step's images are copied to the GPU. Images of a stream are decoded in threads, some steps ahead.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class StreamedImages:
         return np.asarray(self[:], dtype)
 
     def sample(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Single images from all over the shards: what lies around them is not fetched. Damaged ones are left out."""
+        """Single images from all shards, without fetching their neighbours. Damaged ones are left out."""
 
         def work(index: np.int64) -> NDArray[np.uint8] | None:
             try:

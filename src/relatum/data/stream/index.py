@@ -61,7 +61,7 @@ class ShardIndex:
         return len(self.samples)
 
     def place(self, number: int) -> tuple[int, int, int]:
-        """Where an image lies: the number of its shard, offset and size in bytes."""
+        """The location of an image: the number of its shard, offset and size in bytes."""
         row = self.samples[number]
         shard = int(np.searchsorted(self.firsts, number, side="right")) - 1
         return shard, int(row["offset"]), int(row["size"])
@@ -84,7 +84,7 @@ Numbers = NDArray[np.int64] | range  # of images of an index
 
 
 class Names(Sequence[str]):
-    """The names of some images of an index, read when they are asked for."""
+    """The names of some images of an index, read when they are indexed."""
 
     def __init__(self, index: ShardIndex, numbers: Numbers, prefix: str = "") -> None:
         self._index, self._numbers, self._prefix = index, numbers, prefix
@@ -113,7 +113,7 @@ def open_index(store: Store) -> ShardIndex:
 
 
 def _beside(store: Store) -> ShardIndex | None:
-    """The index that lies beside the shards; None if there is none, or if the shards have changed since."""
+    """The index stored beside the shards; None if there is none, or if the shards have changed since."""
     try:
         content = store.read_file(INDEX_FILE)
         if content is None:
