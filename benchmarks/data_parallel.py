@@ -1,10 +1,10 @@
-"""What exactness across processes costs: two processes with one thread each against one process with two threads.
+"""The cost of exact data-parallel training: two processes with one thread each, compared with one with two threads.
 
     python benchmarks/data_parallel.py [--views 8 32]      writes docs/data_parallel.json
 
 Both sides train the same run (Conv-4, M = 64, built-in images) with the parts that `relatum pretrain` uses, and take
-turns block by block, so that both meet the same machine; while one computes, the other waits. `sync = "local"` is the
-variant that exchanges gradients alone: what it saves is the price of exactness. Run it on two quiet cores.
+turns block by block, so that other load on the machine affects both; while one computes, the other waits. With
+`sync = "local"` processes exchange only gradients: the difference is the cost of exactness. Run it on two idle cores.
 """
 
 import argparse

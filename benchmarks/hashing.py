@@ -1,6 +1,6 @@
-"""What checksums cost: each kind of file read or written with and without its hash, side by side in one run.
+"""The cost of checksums: each kind of file is read or written with and without its hash, alternately in one run.
 
-`python benchmarks/hashing.py` prints a table; figures are medians of repetitions that take turns.
+`python benchmarks/hashing.py` prints a table; values are medians of alternating repetitions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Relation head with loss, forward and backward: ours against concatenate-and-push. Prints one JSON document."""
+"""Relation head with loss, forward and backward, compared with concatenated pairs. Prints one JSON document."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""How far rounding alone drives two trainings apart, and several processes from one.
+"""How fast rounding errors make two training runs diverge, and runs on several processes from a run on one.
 
     python benchmarks/last_bit.py --work /tmp/last_bit      writes docs/last_bit.json
 

@@ -1,4 +1,4 @@
-"""All published speed figures, one after another: what `make bench` runs. Give it quiet cores and about ten minutes."""
+"""`make bench`: runs all speed benchmarks, one after another. It needs idle cores and takes about ten minutes."""
 
 import runpy
 from pathlib import Path

@@ -1,8 +1,8 @@
-"""The whole training step: ours against the bare backbone and the plain loop, for the conditions that we publish.
+"""The whole training step compared with the bare backbone and the plain loop, for the published conditions.
 
     python benchmarks/step.py [--quick]
 
-Prints one JSON document. Run it on quiet cores: a busy one makes a two-thread step several times slower.
+Prints one JSON document. Run it on idle cores: a busy core makes a two-thread step several times slower.
 """
 
 import argparse

@@ -1,10 +1,10 @@
-"""Streaming measured: every image once per epoch, memory and disk over an epoch, speed against the memory map.
+"""Benchmark of streaming: every image once per epoch, memory and disk over an epoch, speed relative to the memory map.
 
     python benchmarks/stream.py --work /tmp/stream      writes docs/stream.json and docs/stream.svg
 
-Shards of small PNG files (of a dataset's images, or of noisy gradients) are made in the folder `--work` and served by a
+Shards of small PNG files (a dataset's images, or noisy gradients) are written to the folder `--work` and served by a
 web server on this machine, so the cache of blocks is used and can be smaller than the data. The number of each image is
-written in its first pixel: what is counted is what was decoded. One epoch is walked by one process and by two (without
+written in its first pixel, so decoded images are counted. One epoch is read by one process and by two (without
 training); one and two processes train an epoch, are killed in its middle and resumed; then steps of Conv-4 with K = 8
 alternate between the stream and the memory map.
 """

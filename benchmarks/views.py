@@ -1,8 +1,8 @@
-"""Views a second against a lean Pillow chain (and kornia, torchvision where installed), at 32 and 96 pixels.
+"""Views per second compared with a Pillow chain (and kornia and torchvision if installed), at 32 and 96 pixels.
 
     python benchmarks/views.py
 
-reads CIFAR-10 if it is in the data root, else `shapes`, and prints one JSON document.
+Reads CIFAR-10 if it is in the data root, else `shapes`, and prints one JSON document.
 """
 
 import json

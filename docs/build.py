@@ -43,7 +43,8 @@ INTRODUCTION = """# Reference
 
 `make docs` generates this page from the source. [guide.md](guide.md) explains how the parts work together.
 
-With a default of `None`, the value comes from the dataset, the run, the preset or the machine, or there is no limit.
+A default of `None` means that the value comes from the dataset, the run, the preset or the machine, or that there is no
+limit.
 """
 
 

@@ -49,8 +49,8 @@ def _link(match: re.Match[str], source: str) -> str:
     path, mark, anchor = target.partition("#")
     if "://" in target or not path:
         return match[0]
-    found = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    page = PAGES.get(found) or (found.removeprefix("docs/") if found.startswith("docs/") else None)
+    file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+    page = PAGES.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
     if page is None or page.endswith((".py", ".json")):
         return title
     return f"{image}[{title}]({page}{mark}{anchor})"

@@ -35,7 +35,7 @@ SECTIONS: tuple[tuple[str, Request], ...] = (
 
 
 def command(name: str, request: Request) -> str:
-    """The words that print a table."""
+    """The command line that prints a table."""
     flags = [f"relatum reproduce {name} --render --ledger results"]
     flags += [
         f"--{key} {','.join(values)}"
@@ -48,8 +48,8 @@ def command(name: str, request: Request) -> str:
     return " ".join(flags)
 
 
-def there(name: str, request: Request, results: Results) -> Request:
-    """The request without methods that have no figure at all yet: a page of results is not a page of gaps."""
+def with_results(name: str, request: Request, results: Results) -> Request:
+    """The request without methods that have no result yet, so that no row of a table is empty."""
     methods = []
     for method in request.methods:
         cells = plan([name], Request(**{**vars(request), "methods": (method,)})).tables[0].cells
@@ -60,16 +60,16 @@ def there(name: str, request: Request, results: Results) -> Request:
 
 def sections(results: Results) -> Iterable[str]:
     """Every table with its command."""
-    for name, wanted in SECTIONS:
-        request = there(name, wanted, results)
+    for name, full_request in SECTIONS:
+        request = with_results(name, full_request, results)
         if request.methods:
             rendered = render.document(plan([name], request).tables[0], results)
             text = render.to_markdown({**rendered, "notes": []}, HERE).replace("### ", "## ", 1)
             yield f"{text}\n```\n{command(name, request)}\n```\n"
 
 
-def hour(entries: Iterable[ledger.Entry]) -> str:
-    """The runs of the preset `fast`: what an hour on two cores gives, a line for each method and number of views."""
+def fast_runs(entries: Iterable[ledger.Entry]) -> str:
+    """A table of the runs with the preset `fast`: one row for each method, number of views and number of epochs."""
     groups: dict[tuple[str, int, int, bool], list[ledger.Entry]] = {}
     for entry in entries:
         recipe = entry.document["recipe"]
@@ -81,7 +81,7 @@ def hour(entries: Iterable[ledger.Entry]) -> str:
         return ""
     speeds = (read_json(HERE / "speeds.json") or {}).get("seconds_per_step", {})
     lines = [
-        "## The hour: `--preset fast`\n",
+        "## The preset `fast`\n",
         "| Method | linear CIFAR-10 | 10→100 | retrieval top-10 | views seen | minutes on two idle cores | Runs |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -114,7 +114,7 @@ def _mean(figures: Sequence[str]) -> str:
 
 
 def runs(entries: Iterable[ledger.Entry]) -> str:
-    """One line per trained run: what it took and every figure that was measured on it."""
+    """A table with one row per trained run: its training time and all its results."""
     lines = [
         "| Run | epochs | seed | minutes | linear CIFAR-10 | linear CIFAR-100 | retrieval top-10 | weights |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -162,8 +162,8 @@ def page() -> str:
     notes = (HERE / "notes.md").read_text("utf-8")
     judged = claims.document(results, Request(scale=Scale(views=4)))
     judged["claims"] = [c for c in judged["claims"] if c["ours"]["verdict"] != claims.NOT_ENOUGH]
-    parts = [notes.strip() + "\n", hour(results.entries), *sections(results), "## Every run\n", runs(results.entries)]
-    parts = [part for part in parts if part]
+    parts = [notes.strip() + "\n", fast_runs(results.entries), *sections(results)]
+    parts = [part for part in [*parts, "## All runs\n", runs(results.entries)] if part]
     if judged["claims"]:
         parts += [render.to_markdown(judged).replace("### ", "## ", 1)]
     parts += [f"- {render.STD_NOTE}\n- {render.RANK_NOTE}\n"]

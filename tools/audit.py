@@ -1,7 +1,7 @@
 """`make audit`: known vulnerabilities (pip-audit) and licences of the installed packages.
 
-Vulnerabilities need pip-audit and the network; without them this part is skipped with a line. Exit code 1: a
-vulnerability, or a licence that is not on the list below.
+Looking up vulnerabilities needs pip-audit and a network connection; without them this part is skipped with a message.
+The exit code is 1 if there is a vulnerability, or a licence that is not on the list below.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Colours and small pictures that several parts draw: thumbnails, maps of points, contact sheets. No torch here.
+"""Colours, thumbnails, maps of points and contact sheets, used by several packages. No torch here.
 
 All palettes can be told apart with the common kinds of colour blindness, and colour is never the only sign.
 """
@@ -159,7 +159,7 @@ def _resized(image: NDArray[np.uint8]) -> Image.Image:
 
 
 def _fitting(draw: ImageDraw.ImageDraw, text: str) -> str:
-    """A text that is as wide as a tile at most: the middle is left out, since file names differ at their ends."""
+    """A text shortened to the width of a tile: the middle is left out, since file names differ at their ends."""
     text = " ".join(printable(text).split())
     if draw.textlength(text) <= _TILE:
         return text

@@ -1,4 +1,4 @@
-"""The errors that users see: one or two lines that say what was wrong, where, and what to do.
+"""The errors that users see: one or two lines that state what went wrong, where, and what to do.
 
 Everything the command line reports without a traceback derives from `RelatumError`; its `exit_code` is part of the
 command's contract (1 failed, 2 bad usage or bad input, 128 + signal interrupted after a clean save).
@@ -42,7 +42,7 @@ def on_command_line() -> bool:
 
 
 def phrase(text: str) -> str:
-    """A message for the reader at hand: flags on the command line, arguments in Python."""
+    """Write a message for its reader: with flags on the command line, with arguments in Python."""
     return text if _ON_COMMAND_LINE.get() else _FLAG.sub(_argument, text)
 
 
@@ -105,7 +105,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
 
 
 def describe(error: Exception) -> str:
-    """One line about an error that no message was written for."""
+    """A one-line description of an unexpected error."""
     if isinstance(error, OSError) and (error.filename is not None or error.errno is not None):
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
         return f"{where}{error.strerror or error}."

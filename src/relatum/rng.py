@@ -1,11 +1,11 @@
 """Counter-based randomness: every draw is a pure function of what it is for.
 
-There is no generator to carry along. A draw is named by integers (seed, epoch, sample index, view number, ...), the
-name is hashed to 64 bits, and the bits become a uniform number. Any step can be replayed alone, a resumed run needs no
-random state, views prepared ahead equal views prepared in turn, and views do not depend on the number of processes.
+There is no generator state. The key of a draw is a tuple of integers (seed, epoch, sample index, view number, ...). It
+is hashed to 64 bits, which become a uniform number. Any step can be computed alone, a resumed run needs no random
+state, views do not change if they are prepared ahead, and they do not depend on the number of processes.
 
 The hash is the finaliser of SplitMix64 (Steele, Lea & Flood 2014, with Stafford's variant 13), applied once per
-integer of the name.
+integer of the key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 
-# What a draw is for: the first integer of every name, so that no two purposes share numbers.
+# The purpose of a draw: the first integer of every key, so that no two purposes share random numbers.
 ORDER, VIEW, NEGATIVE, SUBSET, WEIGHTS, CLUSTER, SOURCE, QUERY, PROBE, SHAPES, PRIOR, STREAM = range(12)
 
 
@@ -51,7 +51,7 @@ def uniform(keys: NDArray[np.uint64], draws: ArrayLike) -> NDArray[np.float64]:
 
 
 def permutation(n: int, *name: ArrayLike) -> NDArray[np.int64]:
-    """A permutation of range(n) named by integers: the order of hashed positions."""
+    """A permutation of range(n) for a key of integers: the order of hashed positions."""
     return np.argsort(key(*name, np.arange(n)), kind="stable")
 
 

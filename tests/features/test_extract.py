@@ -78,7 +78,7 @@ def test_any_side(backbone: nn.Module) -> None:
 
 
 def test_no_images_and_no_vectors_are_refused(backbone: nn.Module) -> None:
-    with pytest.raises(InputError, match="holds no images"):
+    with pytest.raises(InputError, match="contains no images"):
         features.extract(backbone, images(0))
     with pytest.raises(InputError, match=r"\(N, d\)"):
         features.extract(nn.Conv2d(3, 4, 1), images(4))

@@ -35,7 +35,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
         temporary.write_text("half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(WriteError, match=r"file\.json could not be written: No space left on device\. Make room") as e:
+    with pytest.raises(WriteError, match=r"file\.json could not be written: No space left on device\. Free") as e:
         write_atomically(path, fail)
     assert isinstance(e.value, RelatumError)
     assert isinstance(e.value, OSError)

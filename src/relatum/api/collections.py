@@ -1,4 +1,4 @@
-"""What a trained backbone says about a collection of images: `duplicates`, `outliers`, `cluster` and `select`.
+"""Analysis of a collection of images with a trained backbone: `duplicates`, `outliers`, `cluster` and `select`.
 
 Image files are only read. The first call computes an index of the images and keeps it with the run; later calls are
 immediate, and new images are added to it.

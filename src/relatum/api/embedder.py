@@ -1,4 +1,4 @@
-"""`Embedder`: learn a representation of images and compute it, in the manner of scikit-learn."""
+"""`Embedder`: a scikit-learn transformer that learns and computes representations of images."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def load(cls, folder: StrPath, *, backbone: str | None = None) -> Embedder:
-        """Read an embedder that `save` wrote. It has no `out`: a file does not decide where `fit` writes.
+        """Read an embedder that `save` wrote. Its `out` is None, so that a file cannot decide where `fit` writes.
 
         Args:
             folder: the folder.
@@ -159,7 +159,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             parameters = read_json_bounded(place / _PARAMETERS)
             embedder = cls(**{**parameters, "out": None})
         except (OSError, ValueError, TypeError) as error:
-            raise InputError(f"{place} holds no embedder: {error}") from None
+            raise InputError(f"{place} contains no embedder: {error}") from None
         embedder.backbone = backbone or registry.backbone_from_file(embedder.backbone, place)
         embedder._use(load_backbone(place / BACKBONE, backbone=backbone))
         return embedder

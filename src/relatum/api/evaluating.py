@@ -1,4 +1,4 @@
-"""What a trained backbone is used for: `evaluate`, `embed`, `search` and `report`."""
+"""Functions that use a trained backbone: `evaluate`, `embed`, `search` and `report`."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def import_weights(
         backbone: backbone name.
         out: run folder to create.
         data: dataset that the weights were trained on.
-        method: method that trained them; by default what the heads in the file tell: relational, simclr, rotation,
+        method: method that trained them; by default inferred from the heads in the file: relational, simclr, rotation,
             deepcluster, deepinfomax or supervised.
         aggregation: aggregation of the relation head: `cat`, `mean`, `sum` or `max`; by default `cat` where its width
             is that of two representations, else `mean`.

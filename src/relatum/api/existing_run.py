@@ -1,4 +1,4 @@
-"""A folder that may already hold a run: start, resume, replace, or leave it as it is."""
+"""Decides what `pretrain` does with a run folder: start, resume, replace, or leave a finished run as it is."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:  # imports torch
 
 @dataclass(frozen=True)
 class Plan:
-    """What the first process decided, after reading the run folder.
+    """The decision of the first process, after reading the run folder.
 
     Attributes:
-        recipe: that of the run to resume; None for a new run.
+        recipe: the recipe of the run to resume; None for a new run.
         start: the checkpoint to continue from, or None.
-        finished: there is nothing to do.
-        replace: a run in the folder is replaced.
+        finished: whether there is nothing to do.
+        replace: whether a run in the folder is replaced.
     """
 
     recipe: config.Recipe | None = None
@@ -70,18 +70,18 @@ def _check_folder(folder: RunFolder, *, resume: bool, overwrite: bool) -> None:
 
 
 def _warn_of_ignored_settings(folder: RunFolder, draft: config.Draft, display: Display) -> None:
-    """A finished run is left as it is: name the settings that were asked for and that it does not have."""
+    """Warn about requested settings that differ from those of a finished run, which is left as it is."""
     try:
         have = config.flatten(folder.read_recipe().tables())
     except InputError as error:
         display.warn(f"{error}")
         return
-    asked = config.flatten(draft.request.tables())  # `--set` gives texts; these are values
+    requested = config.flatten(draft.request.tables())  # typed values; `--set` gives strings
     keys = [key for key in sorted(draft.explicit) if not key.startswith(("data.name", "run."))]
     ignored = [
-        f"{key} = {asked.get(key)} (it has {have.get(key, 'no such setting')})"
+        f"{key} = {requested.get(key)} (it has {have.get(key, 'no such setting')})"
         for key in keys
-        if asked.get(key) not in ("auto", have.get(key))
+        if requested.get(key) not in ("auto", have.get(key))
     ]
     if ignored:
         display.warn(f"{', '.join(ignored)}: not applied. A new run can start from these weights: --init {folder.path}")

@@ -1,4 +1,4 @@
-"""`explore`: from a folder of photos to one page, with defaults for everything."""
+"""`explore`: trains on a folder of photos and writes one page, with defaults for everything."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def explore(
         except Interrupted as stopped:  # `explore` has no --resume
             stopped.args = (stopped.args[0].replace("--resume continues", "run the same command to resume"),)
             raise
-    mark_output(run.path)  # the page and the index are not photos, whatever becomes of the recipe
+    mark_output(run.path)  # the page and the index are not photos, even if the recipe is lost
     from relatum.collection.indexing import build_index, load_thumbnails
     from relatum.collection.overview import overview
     from relatum.report.collection_page import write_collection_page

@@ -1,7 +1,7 @@
-"""`pretrain`: the life of a run.
+"""`pretrain`: a run from start to end.
 
-What the user asked for (`config.draft`), the complete recipe with its data (`training.resolve`), training until the
-weights are written (`training.run`), and then the score of a supervised run's classifier (`evaluation`).
+It collects the user's settings (`config.draft`), completes the recipe and loads the data (`training.resolve`), trains
+and writes the weights (`training.run`), and scores the classifier of a supervised run (`evaluation`).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def pretrain(
 ) -> Run:
     """Pretrain a backbone on images.
 
-    An argument that is None takes the paper's value for the method and dataset; see `relatum pretrain --help`.
+    An argument that is None takes the preset's value for the method and dataset; see `relatum pretrain --help`.
 
     Args:
         data: dataset name or folder of images; or images in memory: a list of paths, Pillow images, arrays (H, W, 3) or
@@ -155,7 +155,7 @@ _RECIPE_KEYS = {  # argument of `pretrain`: recipe key
 
 
 def _draft(arguments: Mapping[str, Any], custom_backbone: nn.Module | None) -> config.Draft:
-    """What the user asked for, from the arguments of `pretrain`."""
+    """The user's settings, from the arguments of `pretrain`."""
     data, init, recipe, pairs = (arguments[name] for name in ("data", "init", "recipe", "set"))
     flags = {key: arguments[name] for name, key in _RECIPE_KEYS.items()}
     if data is not None:
@@ -176,7 +176,7 @@ def _is_in_memory(data: Any) -> bool:
 
 
 def _devices(draft: config.Draft, folder: RunFolder, *, resume: bool) -> int:
-    """How many processes to start: what the user asked for, else what the run to resume was started with."""
+    """The number of processes to start: as the user asked, or else as in the run to resume."""
     if "run.devices" not in draft.values and resume and folder.exists():
         with suppress(InputError):  # a damaged recipe is reported, or replaced, by the resume itself
             return folder.read_recipe().run.devices
@@ -231,7 +231,7 @@ def _pretrain(
 
 
 def _in_memory(data: Any, side: int | None) -> ImageSet:
-    """Images that Python code hands over, with the mean and standard deviation of their pixels."""
+    """Images in memory, with the mean and standard deviation of their pixels."""
     import numpy as np
 
     from relatum.data import read_images
@@ -247,7 +247,7 @@ def _score_classifier(
     """Score the classifier of a supervised run on the held-out part or the test split; the weights are written before.
 
     Returns:
-        `done`, or why there is no score: that is no failure of the run.
+        `done`, or the reason why there is no score; the run does not fail because of it.
     """
     from relatum.evaluation import save_classifier
     from relatum.training.monitor import classifier_logits, load_test_images
@@ -268,7 +268,7 @@ def _score_classifier(
 
 
 def _run_folder(out: StrPath | None, draft: config.Draft, *, resume: bool) -> RunFolder:
-    """The run folder. It is not looked at: other processes may not have it on their disk."""
+    """The run folder. It is not read here, because it may not exist on the machines of other processes."""
     data_name = str(draft.get("data.name") or "")
     if not data_name and not (resume and out is not None):  # the recipe of a run to resume names its data
         raise InputError("no data: give a dataset name (`relatum list datasets`) or a folder of images.")

@@ -52,14 +52,14 @@ class Run:
         return MetricsTable(read_metrics(RunFolder(self.path).metrics))
 
 
-def architecture_of(run: Any, given: str | nn.Module | None) -> str | nn.Module | None:
-    """The architecture to load a run's weights into: what the user gave, or a copy of what the run was trained with."""
-    known = run.architecture if isinstance(run, Run) and given is None else None
-    return given if known is None else deepcopy(known)
+def architecture_of(run: Any, backbone: str | nn.Module | None) -> str | nn.Module | None:
+    """The architecture to load a run's weights into: the user's `backbone`, or a copy of the one that was trained."""
+    trained = run.architecture if isinstance(run, Run) and backbone is None else None
+    return backbone if trained is None else deepcopy(trained)
 
 
 def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
-    """Say that the newest checkpoint is used, where a run is not finished."""
+    """Print that the newest checkpoint is used, if a run is not finished."""
     if not isinstance(run, str | os.PathLike):
         return
     folder = RunFolder(run)
@@ -81,7 +81,7 @@ def data_name(data: StrPath) -> str:
 
 
 def as_list(values: Any) -> list[Any]:
-    """A list of values; a single text, path or number counts as one value, not as its letters."""
+    """A list of values; a single string, path or number becomes a list of one."""
     if isinstance(values, str | os.PathLike) or not isinstance(values, Sequence):
         return [values]
     return list(values)

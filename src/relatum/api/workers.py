@@ -35,13 +35,13 @@ _ORDERLY = (2, *signals.EXIT_CODES)
 
 @contextmanager
 def team(place: Place | None, devices: int, device: str, arguments: Mapping[str, Any]) -> Iterator[Team]:
-    """The connected processes of a run; alone, this is only this process.
+    """Start the other processes of a run if necessary, and connect all of them.
 
     Args:
-        place: what the launcher gave this process, or None: then `devices` - 1 more processes are started here.
-        devices: how many processes the run has.
+        place: the place that the launcher gave this process; if None, `devices` - 1 more processes are started here.
+        devices: number of processes of the run.
         device: `cpu` or `cuda`.
-        arguments: those of `pretrain`, for the processes that are started here.
+        arguments: the arguments of `pretrain`, for the processes that are started here.
     """
     store, children = None, []
     if place is None and devices > 1:
@@ -67,7 +67,7 @@ def team(place: Place | None, devices: int, device: str, arguments: Mapping[str,
 
 
 def _check_number(devices: int) -> None:
-    """Refuse more processes than the machine can run: the number may come from anybody's recipe."""
+    """Refuse more processes than the machine can run: the number may come from an untrusted recipe."""
     most = max(_FEW, 2 * available_cpus())
     if devices > most:
         raise InputError(
@@ -82,7 +82,7 @@ def _pickled(arguments: Mapping[str, Any]) -> bytes:
         if type(backbone).__module__ == "__main__":
             raise TypeError("its class is defined in the script itself")
         pickled = pickle.dumps(dict(arguments))
-    except Exception as error:  # whatever a stranger's object raises
+    except Exception as error:  # pickling a user's object may raise any exception
         raise InputError(
             f"devices: this backbone cannot be sent to other processes ({error}). Name it as module:function, or start"
             " the script with torchrun."

@@ -1,4 +1,4 @@
-"""What all backbones share: initialisation, construction by name and seed, and the size of a representation."""
+"""Shared by all backbones: initialisation, construction by name and seed, and the size of a representation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TooLarge(Exception):
 
 @contextmanager
 def at_most(number: int) -> Iterator[None]:
-    """Stop building a network that has more than so many parameters, before all of them are in memory."""
+    """Raise `TooLarge` while a network with more parameters than this is built, before all are in memory."""
     thread, left = threading.get_ident(), number
 
     def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -112,7 +112,7 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
     try:
         with torch.no_grad():
             z = backbone.eval()(torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device))
-    except Exception as error:  # a network of the user's may ask for other sizes or channels
+    except Exception as error:  # a custom network may need other sizes or channels
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(
             f"a pass over two blank {side} × {side} images failed ({reason}); give the size of a representation:"

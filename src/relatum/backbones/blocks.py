@@ -9,7 +9,7 @@ from torch.nn import functional as F
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions and a shortcut; a 1×1 convolution in the shortcut where the shape changes.
 
-    Parameter names are those of the ecosystem: conv1, bn1, conv2, bn2, downsample.0, downsample.1.
+    Parameter names are those of torchvision: conv1, bn1, conv2, bn2, downsample.0, downsample.1.
     """
 
     def __init__(self, maps_in: int, maps_out: int, stride: int) -> None:

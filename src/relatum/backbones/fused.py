@@ -31,7 +31,7 @@ _EMPTY = np.zeros(0, np.float32)
 
 
 class _Layer(NamedTuple):
-    """What the backward pass needs of a layer: y, its batch-norm as y · scale + bias, mean, and 1/σ in float64."""
+    """Values of a layer for its backward pass: y, its batch-norm as y · scale + bias, mean, and 1/σ in float64."""
 
     y: Array
     scale: Array = _EMPTY

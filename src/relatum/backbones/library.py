@@ -13,7 +13,7 @@ from relatum import registry
 from relatum.errors import InputError
 
 _CLASSIFIERS = ("fc", "classifier", "head", "heads")
-_LOGITS = 1000  # ImageNet's classes: what a network gives whose classifier was left on
+_LOGITS = 1000  # ImageNet's classes: the number of outputs if the classifier was not removed
 
 
 def build(name: str) -> nn.Module:

@@ -1,4 +1,4 @@
-"""The standard ResNet-34 (He et al. 2016); parameter names as everywhere, so its weights load into the usual class."""
+"""The standard ResNet-34 (He et al. 2016), with torchvision's parameter names, so that weights can be exchanged."""
 
 from __future__ import annotations
 

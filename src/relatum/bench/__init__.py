@@ -1,4 +1,4 @@
-"""`relatum bench`: relatum against a straightforward PyTorch implementation, timed in one process."""
+"""`relatum bench`: relatum compared with a straightforward PyTorch implementation, timed in one process."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def run(what: str, **options: Any) -> dict[str, Any]:
     """Run one benchmark by its name; options that are None take its defaults."""
     if what not in BENCHES:
         raise unknown("benchmark", what, BENCHES)
-    given = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in options.items() if value is not None}
     if what == "step":
         from relatum.bench.step import measure
 
-        return measure(**given)
-    kept = {name: given[name] for name in ("views", "batch_size", "repeats") if name in given}
+        return measure(**options)
+    sizes = {name: options[name] for name in ("views", "batch_size", "repeats") if name in options}
     if what == "views":
         from relatum.bench.views import measure as measure_views
 
-        side = given.get("side", 32)
-        return measure_views(**kept, side=side, images=real_images(side, given.get("root")).images)
+        side = options.get("side", 32)
+        return measure_views(**sizes, side=side, images=real_images(side, options.get("root")).images)
     from relatum.bench.head import measure as measure_head
 
-    return measure_head(**kept)
+    return measure_head(**sizes)
 
 
 def real_images(side: int | None, root: Any = None) -> ImageSet:

@@ -1,4 +1,4 @@
-"""Time and memory of the relation head, forward and backward, against concatenating all pairs.
+"""Time and memory of the relation head, forward and backward, compared with concatenating all pairs.
 
 Both implementations run in this process, in turn, on the same features and parameters; medians and quartiles are
 reported. Peak extra memory is measured in a new process for each: the highest resident set during the first step minus
@@ -99,7 +99,7 @@ def _peak_growth(side: str, views: int, batch_size: int, num_features: int, thre
 
 
 def _resident_and_peak() -> tuple[int, int] | None:
-    """Bytes resident now and at most so far; None on Windows.
+    """The resident memory now and its peak, in bytes; None on Windows.
 
     Linux has `ru_maxrss` too, but a child process inherits its parent's peak there.
     """

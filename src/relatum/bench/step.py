@@ -3,11 +3,11 @@
 - ours: exactly what `relatum pretrain` does in a step: make the batch, forward, backward, update
   (`Trainer.train_step`).
 - bare: the backbone as plain PyTorch modules, channels-last, `torch.compile` with default settings, forward + backward
-  + Adam on ready tensors. It is the floor of any method that uses this backbone as it is.
+  + Adam on prepared tensors. It is the lower bound for any method that uses this backbone unchanged.
 - plain: views by a lean Pillow chain in a `DataLoader` with as many workers as cores, eager backbone, pairs listed,
-  concatenated and pushed through an eager head; timed in steady state, after the loader's head start is used up.
+  concatenated and passed through an eager head; timed in steady state, after the batches prepared ahead are used up.
 
-The sides take turns, so that a neighbour's load falls on all of them; figures are medians over single steps.
+The three are timed in turn, so that other load on the machine affects all of them; results are medians over steps.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def measure(
     plain: bool = True,
     root: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Seconds of one training step, ours against the bare backbone and against the plain loop.
+    """Seconds of one training step: ours, the bare backbone and the plain loop.
 
     Args:
         method: any method; the plain loop exists for `relational`.
@@ -106,7 +106,7 @@ def measure(
 def prepare_step(
     method: str, backbone: str, views: int | None, batch_size: int | None, side: int | None, compile: str, root: Any
 ) -> Resolved:
-    """The recipe and the images of a step that is to be measured."""
+    """The recipe and the images of the step to measure."""
     images = real_images(side, root)
     flags = {
         "data.name": images.name,
@@ -125,7 +125,7 @@ def prepare_step(
 
 
 def bare_step(recipe: config.Recipe) -> Step:
-    """Forward, backward and Adam of the compiled plain backbone on tensors that are ready."""
+    """Forward, backward and Adam of the compiled plain backbone on prepared tensors."""
     count, side = recipe.views.number * recipe.train.batch_size, recipe.data.side or 32
     module = backbones.build(recipe.backbone.name).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     compiled: Callable[[Tensor], Tensor] = torch.compile(module)
@@ -169,7 +169,7 @@ def our_step(resolved: Resolved) -> Step:
 
 
 def plain_loop(resolved: Resolved) -> Iterator[None]:
-    """The usual loop; each item is one finished step."""
+    """The straightforward training loop; each item is one finished step."""
     recipe = resolved.recipe
     chain = PillowChain(recipe.data.side or 32, recipe.data.mean or (0.5,) * 3, recipe.data.std or (0.25,) * 3)
     images = PlainViews(resolved.images.images, recipe.views.number, chain)

@@ -1,4 +1,4 @@
-"""Views a second: the fused kernel against the plain Pillow chain, both in one run, interleaved, on one core each.
+"""Views per second: the fused kernel and the plain Pillow chain, timed alternately in one run, on one core each.
 
 kornia (batched, all cores) and torchvision (one core) are measured too where they are installed.
 """

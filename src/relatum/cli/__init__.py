@@ -1,7 +1,7 @@
 """The command line: `app` registers the commands and handles errors; each group of commands is one file.
 
 Nothing imports this package. Everything heavy is imported inside a command, so that `relatum --help` is instant. Even
-the table of commands is imported inside `main`: a Ctrl-C in the first tenths of a second is a stop like any other.
+the table of commands is imported inside `main`, so that a Ctrl-C during this import prints no traceback.
 """
 
 from __future__ import annotations

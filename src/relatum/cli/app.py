@@ -120,7 +120,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _show_warnings_as_notes() -> None:
-    """Print warnings of relatum as its notes; those of libraries keep their place in the code."""
+    """Print the warnings of relatum as one-line notes; those of libraries keep the usual format."""
     package, usual = str(Path(__file__).parents[1]), warnings.showwarning
 
     def show(message: Any, category: Any, filename: str, lineno: int, file: Any = None, line: Any = None) -> None:
@@ -137,7 +137,7 @@ def _run(arguments: list[str], debug: bool) -> int:
     try:
         with signals.raising() as received:
             code = app(args=arguments, prog_name="relatum", standalone_mode=False)
-        # typer returns 130 where any signal arrives in its own code, without a word.
+        # typer returns 130 without a message if any signal arrives in its own code.
         if received and code in (128 + signal.SIGINT, 128 + received[0]):
             return print_stop(signals.Stop(received[0]))
     except RelatumError as error:
@@ -147,18 +147,18 @@ def _run(arguments: list[str], debug: bool) -> int:
     except KeyboardInterrupt as error:
         return print_stop(error)
     except BrokenPipeError:
-        return _reader_has_gone()
-    except SystemExit as error:  # what typer and rich make of it
+        return _ignore_closed_pipe()
+    except SystemExit as error:  # typer and rich turn a BrokenPipeError into this
         if not isinstance(error.__context__, BrokenPipeError):
             raise
-        return _reader_has_gone()
+        return _ignore_closed_pipe()
     except Exception as error:
         return _exit_code(error, arguments, debug)
     return code if isinstance(code, int) else 0
 
 
-def _reader_has_gone() -> int:
-    """The reader of our output has closed it, as in `relatum list methods | head -1`: that is no failure."""
+def _ignore_closed_pipe() -> int:
+    """The reader of our output has closed the pipe, as in `relatum list methods | head -1`: this is not a failure."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 
@@ -173,7 +173,7 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
             name = next((argument for argument in arguments if not argument.startswith("-")), "")
             message = str(unknown("command", name, [*COMMANDS, "data"]))
         return _print_error(message, int(error.exit_code) or 2)
-    if isinstance(error, typer.Abort):  # what the CLI library makes of KeyboardInterrupt and EOFError
+    if isinstance(error, typer.Abort):  # the CLI library turns KeyboardInterrupt and EOFError into this
         if not isinstance(error.__cause__, Exception):
             return print_stop(error.__cause__)
         error = error.__cause__

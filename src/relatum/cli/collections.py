@@ -26,7 +26,8 @@ def duplicates(
     data: Data,
     out: Out = None,
     threshold: Annotated[
-        float | None, Option(help="largest difference between copies, where they differ most (default: 0.18)", min=0)
+        float | None,
+        Option(help="largest difference between copies in any part; smaller is stricter (default: 0.18)", min=0),
     ] = None,
     backbone: Backbone = None,
     split: Split = "train",
@@ -130,7 +131,7 @@ def select(
 
 def explore(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="folder of images")],
-    minutes: Annotated[float, Option(help="time for training")] = 5.0,
+    minutes: Annotated[float, Option(help="time budget for training")] = 5.0,
     out: Annotated[Path | None, Option(metavar="DIR", help="run folder (default: runs/NAME)")] = None,
     seed: Annotated[int, Option(help="random seed")] = 1,
     device: Device = "auto",
@@ -142,7 +143,7 @@ def explore(
 
 
 def _finish(rows: Sequence[Row], out: Path | None, json: bool, summary: str) -> bool:
-    """Print the JSON document, or a summary and where the file is; False if the result is still to be printed."""
+    """Print the JSON document, or a summary with the output file; False if the result is still to be printed."""
     if out is not None:
         say(f"{summary}: {out}")
     if json:

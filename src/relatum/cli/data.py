@@ -36,7 +36,8 @@ def shard(
     out: Annotated[Path, Option(help="new folder for the shards")],
     size: Annotated[int, Option(metavar="MB", min=1, help="size of a shard in megabytes")] = 256,
     shuffle: Annotated[
-        bool, Option("--shuffle", help="pack in random order: best for streaming, which shuffles only nearby images")
+        bool,
+        Option("--shuffle", help="pack in random order; recommended for streaming, which shuffles only nearby images"),
     ] = False,
 ) -> None:
     """Pack a folder of images into tar files with an index, which every command accepts as DATA."""

@@ -1,4 +1,4 @@
-"""What `relatum list` shows: the tables of names as rows, without torch."""
+"""The rows of `relatum list`: methods, backbones, datasets and tables. No torch here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Rows = list[dict[str, Any]]
 
 
 def rows(what: str) -> Rows:
-    """Rows with `name` and `summary`, and what else is known."""
+    """Rows with `name`, `summary` and, depending on the list, more keys."""
     tables = {"methods": _methods, "backbones": _backbones, "datasets": _datasets, "tables": _tables}
     if what not in tables:
         raise unknown("list", what, tables)

@@ -17,7 +17,8 @@ Data = Annotated[
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
 Root = Annotated[
-    Path | None, typer.Option(help="folder of the datasets (default: $RELATUM_DATA, or the user's cache folder)")
+    Path | None,
+    typer.Option(help="folder that contains the datasets (default: $RELATUM_DATA, or the user's cache folder)"),
 ]
 Backbone = Annotated[
     str | None, typer.Option(metavar="MODULE:FUNCTION", help="custom backbone that the run was trained with")

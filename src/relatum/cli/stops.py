@@ -1,4 +1,4 @@
-"""What a command says when a signal stops it."""
+"""The message and the exit code of a command that a signal stopped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from relatum.system.stderr import say
 
 
 def print_stop(error: BaseException | None) -> int:
-    """Say which signal ended the command; the exit code is 128 plus its number."""
+    """Print which signal stopped the command; returns the exit code, 128 plus the signal's number."""
     signum = error.signum if isinstance(error, signals.Stop) else signal.SIGINT
     say(f"stopped by {signal.Signals(signum).name}.")
     return 128 + signum

@@ -22,29 +22,32 @@ def pretrain(
     backbone: Annotated[
         str | None,
         Option(
-            help="backbone name (see `relatum list backbones`), timm:NAME, torchvision:NAME (/small: for small images)"
-            " or module:function (default: conv4)"
+            help="backbone name (see `relatum list backbones`), timm:NAME, torchvision:NAME (append /small for small"
+            " images) or module:function (default: conv4)"
         ),
     ] = None,
     views: Annotated[
         int | None, Option(help="K, number of views per image (default: the paper's, 32; 8 for a folder on a CPU)")
     ] = None,
     batch_size: Annotated[int | None, Option(help="M, images per step (default: 64; 128 for the baselines)")] = None,
-    epochs: Annotated[int | None, Option(help="number of training epochs (default: the paper's, 200)")] = None,
+    epochs: Annotated[
+        int | None,
+        Option(help="number of training epochs; for a folder, chosen by its size (default: the paper's, 200)"),
+    ] = None,
     minutes: Annotated[
-        float | None, Option(help="time for training: measure a few steps, then choose --views and --epochs to fit")
+        float | None, Option(help="time budget for training; chooses --views and --epochs from a few measured steps")
     ] = None,
     seed: Annotated[int | None, Option(help="random seed (default: 1)")] = None,
     preset: Annotated[
         str | None,
         Option(
-            help="paper, official (the settings of the authors' code) or fast (a good result in an hour on two CPU"
-            " cores, used for folders) (default: paper)"
+            help="paper, official (the settings of the authors' code) or fast (a good result in less than an hour on"
+            " two CPU cores; the default for folders) (default: paper)"
         ),
     ] = None,
     recipe: Annotated[
         Path | None,
-        Option(help="TOML file with recipe keys to start from, or the name of one that comes with relatum (hour)"),
+        Option(help="recipe file (TOML) to start from, or the name of one that comes with relatum, such as hour"),
     ] = None,
     set: Annotated[
         list[str] | None,
@@ -125,9 +128,9 @@ def pretrain(
 def demo(
     out: Annotated[Path, Option(help="output folder")] = Path("demo"),
     overwrite: Annotated[bool, Option("--overwrite", help="replace an earlier demo")] = False,
-    epochs: Annotated[int | None, Option(help="number of epochs of each training", hidden=True)] = None,
+    epochs: Annotated[int | None, Option(help="number of epochs of each run", hidden=True)] = None,
 ) -> None:
-    """Pretrain, evaluate, compare and report on built-in images, in three minutes."""
+    """Train and compare backbones on built-in images and write a report; takes about three minutes."""
     from relatum.demo import run_demo
 
     run_demo(out, overwrite=overwrite, epochs=epochs)

@@ -15,7 +15,7 @@ METHODS = ("kmeans", "hdbscan")
 _NUMBERS = (3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)  # numbers of clusters that are compared
 _IMAGES = 8  # each cluster should have at least this many on average,
 _ALBUM = 150  # and at most this many, since the silhouette alone prefers a few large clusters
-_SAMPLE = 2000  # images that the comparison looks at
+_SAMPLE = 2000  # images used for the comparison
 _COMPONENTS = 32  # principal components: beyond these, distances are mostly noise
 
 

@@ -1,8 +1,8 @@
 """Near-duplicates: exact copies, and copies that were re-encoded, resized, slightly cropped, or changed in brightness.
 
 Thumbnails that resemble one another are candidates; a pair counts if it agrees everywhere once the two are aligned
-(`registration`). No representation is needed, so the result does not depend on training. docs/photos.md says how many
-copies and look-alikes are found.
+(`registration`). No representation is needed, so the result does not depend on training. docs/photos.md reports how
+many copies and look-alikes are found.
 
 Shape letters: N images.
 """
@@ -25,7 +25,7 @@ _FAR = 0.55  # coarse thumbnails farther apart than this are not compared; those
 _GRID = 12  # side of the coarse thumbnails
 _COLOURS = 4  # side of their colour cells: JPEG stores colour at a lower resolution
 _CHUNK = 1024  # thumbnails at a time: about 60 MB of float32
-_BLANK = 0.004  # an image of one colour shows nothing that could be compared: only equal bytes make it a copy
+_BLANK = 0.004  # images of one colour have no content to compare: they are copies only if their bytes are equal
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def _similar_pairs(
     for one, other in ((i, j), (j, i)):  # whichever of the two is aligned to the other, they must agree
         left = np.flatnonzero(values <= threshold)
         resolution = np.minimum(resolutions[i[left]], resolutions[j[left]])
-        found = differences(signatures, one[left], other[left], resolution)
-        values[left] = np.maximum(values[left], found)
+        difference = differences(signatures, one[left], other[left], resolution)
+        values[left] = np.maximum(values[left], difference)
     same = values <= threshold
     return {(int(a), int(b)): float(v) for a, b, v in zip(i[same], j[same], values[same], strict=True)}
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 OTHER = "other"
-_LARGEST = 9  # groups with a colour of their own; all smaller ones share a further colour
+_LARGEST = 9  # number of groups with a separate colour; all smaller groups share one more
 _DEPTH = 4  # levels of folders that are looked at
 
 
@@ -39,7 +39,7 @@ def day(time: int) -> str:
 
 
 def largest_groups(labels: Sequence[str]) -> list[str]:
-    """The names of the groups, the largest first; `other` at the end stands for all that have no colour."""
+    """The names of the groups, the largest first; `other` at the end stands for all groups without a colour."""
     counts = Counter(labels)
     names = [name for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
     return names if len(names) <= _LARGEST + 1 else [*names[:_LARGEST], OTHER]

@@ -1,4 +1,4 @@
-"""`Index`: what is known about each image of a collection, and the file in which a run keeps it."""
+"""`Index`: representations, thumbnails and file facts of a collection, and the file in which a run stores them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Stamp = tuple[int, int]  # bytes and modification time
 
 @dataclass(frozen=True)
 class Index:
-    """What is known about the images of a collection, in the order of their names.
+    """Representations, thumbnails and file facts of a collection, sorted by file name.
 
     Attributes:
         features: (N, d) representations.
@@ -106,7 +106,7 @@ def read_index(path: Path) -> Index | None:
 
 
 def _check_shapes(index: Index) -> None:
-    """The file may be anybody's: arrays of other shapes would fail later, in the middle of a command."""
+    """Check an index from an untrusted file: wrong shapes would fail later, in the middle of a command."""
     n = len(index.files)
     for name, kind, ndim in _FORMS:
         array = getattr(index, name)

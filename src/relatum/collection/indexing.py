@@ -1,7 +1,7 @@
-"""`build_index`: computes what is known about each image of a collection, once; it is kept with the run.
+"""`build_index`: computes the index of a collection once and stores it in the run folder.
 
-A second command on the same images reads it and computes nothing. Of a folder that has changed, only the new files are
-read: a file is known by its path, size and modification time, and a file that was moved or renamed by its content.
+A second command on the same images reads it and computes nothing. If a folder has changed, only the new files are
+read: files are identified by path, size and modification time, and moved or renamed files by their content.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def build_index(
     root: Source | None = None,
     progress: bool = True,
 ) -> Index:
-    """The index of a folder or dataset; read from the run folder where it is there, and updated.
+    """The index of a folder or dataset: read from the run folder if it is there, and updated.
 
     Args:
         run: run folder, weights file or module.

@@ -1,4 +1,4 @@
-"""What the collection commands return, and how it is written to a file: CSV, JSON, or one file name per line."""
+"""Result types of the collection commands, and their output as CSV, JSON, or one file name per line."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         return
     lines = list(flat_rows(rows))
     if kind == ".txt":
-        # A line end in a file name would be a second name, which may be anybody's file.
+        # A line end in a file name would start a second name, which could be that of any file.
         write_text(path, "".join(f"{_one_line(line['file'])}\n" for line in lines))
         return
     text = io.StringIO()

@@ -1,4 +1,4 @@
-"""Columns of different scale on one scale, before distances are compared."""
+"""Scaling of columns to a common scale, before distances are compared."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Small descriptions of an image that need no training: a tiny colour thumbnail, and statistics of colour and texture.
 
 After a short training, a representation is good at finding similar images and poor at telling a copy from a similar
-image. The thumbnail tells them apart; the statistics find what no backbone was trained to describe (noise, text).
+image. The thumbnail tells them apart; the statistics find images that no backbone was trained on (noise, text).
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ class Condition:
     """A row of the table.
 
     Attributes:
-        preset: a preset's name; a row without one is the paper's, and applies to every preset.
+        preset: a preset's name; a row without one has settings of the paper and applies to every preset.
         method: a method's name.
         labels: True matches methods that use labels, False the others, None all.
         dataset: a dataset's name.
@@ -61,7 +61,7 @@ CONDITIONS: tuple[Condition, ...] = (
             "views.policy": "finetune",
         },
     ),
-    # The preset `fast`: what an hour on two CPU cores is best spent on; docs/log.md has the trials.
+    # The preset `fast`: the best settings found for less than an hour on two CPU cores; docs/log.md has the trials.
     Condition(
         preset="fast",
         method="relational",

@@ -1,4 +1,4 @@
-"""How a recipe is put together in layers, each overriding the one before. No torch here.
+"""Builds a recipe from layers of settings, each overriding the one before. No torch here.
 
 Defaults of the paper for the method, preset, dataset and backbone; values that depend on this machine and the data
 (`auto`); a recipe file; `--set key=value`; flags. A `Draft` keeps what the user asked for; `Draft.recipe(detected)`
@@ -35,7 +35,7 @@ def flatten(tables: Mapping[str, Any]) -> Values:
 
 
 def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
-    """What a preset uses for this condition: the paper's settings, those of the authors' code, or the fast ones."""
+    """The settings of a preset for this condition: the paper's, those of the authors' code, or the fast ones."""
     row = registry.find(METHODS, "method", method)
     values: Values = {**row.defaults, **(row.official if preset == "official" else {})}
     if preset == "fast" and not conditions.has_preset(preset, method):
@@ -51,7 +51,7 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
 
 @dataclass(frozen=True)
 class Draft:
-    """What the user asked for, before defaults and `auto` are filled in.
+    """The settings that the user gave, before defaults and `auto` are filled in.
 
     Attributes:
         values: all settings of the user, by dotted key.
@@ -67,7 +67,7 @@ class Draft:
 
     @cached_property
     def request(self) -> Recipe:
-        """What the user asked for with the paper's defaults, before data and machine are known."""
+        """The user's settings with the paper's defaults, before data and machine are known."""
         return self.recipe()
 
     def recipe(self, detected: Mapping[str, Any] | None = None) -> Recipe:
@@ -87,7 +87,7 @@ class Draft:
 def draft(
     *, recipe_file: str | Path | None = None, sets: Iterable[str] = (), flags: Mapping[str, Any] | None = None
 ) -> Draft:
-    """Collect what the user asked for: a recipe file, `key=value` texts, then flags (None is not given)."""
+    """Collect the user's settings: a recipe file, `key=value` strings, then flags (None means not given)."""
     values: Values = {}
     if recipe_file is not None:
         recipe_file = find_recipe(recipe_file)
@@ -118,7 +118,7 @@ def draft(
 
 
 def _problem(values: Values) -> str | None:
-    """What is wrong with settings, or None."""
+    """The error of invalid settings, or None."""
     try:
         Draft(values).recipe()
     except InputError as error:
@@ -127,7 +127,7 @@ def _problem(values: Values) -> str | None:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """A recipe file, or the name of one that comes with relatum (`hour`): from the clone, or from the wheel."""
+    """The path of a recipe: a file, or one that comes with relatum by its name (`hour`), in the clone or the wheel."""
     path = Path(name)
     if path.is_file() or len(path.parts) > 1:
         return path

@@ -16,9 +16,9 @@ class Method:
         title: the method's name as the paper writes it.
         summary: one line of description.
         options: the dataclass of its options, the recipe's `objective` table.
-        defaults: recipe keys that the method sets, with dots.
+        defaults: dotted recipe keys that the method sets.
         official: recipe keys that `preset = "official"` sets on top.
-        uses_labels: whether the loss needs labels. Where it is False, batches carry none.
+        uses_labels: whether the loss needs labels. If it is False, batches contain none.
         semi_supervised: whether `--labels` may show it a fraction of the labels.
         label_option: for a semi-supervised method, the boolean option that passes the visible labels to the loss.
         trains: False for random weights.

@@ -1,6 +1,6 @@
 """The methods that came after the paper: their options and their rows of the table of methods. No torch here.
 
-The defaults of the options belong to the fair environment: the head of the paper's comparison (256 hidden units, 64
+The defaults of the options are those of the preset `paper`: the head of the paper's comparison (256 hidden units, 64
 outputs), and the loss weights, temperatures and momenta of each method's own paper where they fit small images and
 short runs.
 `docs/methods.md` has the source of every value of the preset `official`.
@@ -126,7 +126,7 @@ MODERN_METHODS: dict[str, Method] = {
     "byol": Method(
         target="relatum.objectives.byol:BYOL",
         title="BYOL",
-        summary="BYOL: predict what a slowly moving copy of the network says about another view",
+        summary="BYOL: predict the output of a slowly moving copy of the network for another view",
         options=BYOLOptions,
         defaults=_TWO_VIEWS,
         official={

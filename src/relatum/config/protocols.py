@@ -45,7 +45,7 @@ class KNNSettings:
 
 @dataclass(frozen=True)
 class FinetuneSettings:
-    """Settings of finetuning; what is not set comes from the preset (`FINETUNE_PRESETS`)."""
+    """Settings of finetuning; settings that are None come from the preset (`FINETUNE_PRESETS`)."""
 
     epochs: int = setting(100, "passes over the labelled images (the paper's main text says 20)", ge=1)
     preset: str = setting("run", "paper or official; by default the run's", choices=("run", "paper", "official"))

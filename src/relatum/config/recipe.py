@@ -1,4 +1,4 @@
-"""`Recipe`: everything that decides a run, typed, documented and validated. No torch here.
+"""`Recipe`: all settings of a run, typed, documented and validated. No torch here.
 
 `relatum.config.layers` builds one from defaults, files and flags.
 """
@@ -23,7 +23,7 @@ Values = dict[str, Any]  # dotted keys: {"train.lr": 1e-3}
 class Data:
     """Training data."""
 
-    name: str = setting("", "a dataset's name or a folder")
+    name: str = setting("", "dataset name, folder of images or shards, or URL of shards")
     split: str = setting("train", "split used for training", choices=("train", "unlabeled"))
     side: int | None = setting(None, "side of a view in pixels", ge=8)
     mean: tuple[float, float, float] | None = setting(None, "channel means that views are normalised with")
@@ -36,14 +36,16 @@ class Data:
     storage: str = setting(
         "auto",
         "map decodes all images once into an array on disk; stream decodes them from tar shards whenever they are"
-        " needed; auto streams URLs, and shards that decoded would take a quarter of the disk",
+        " needed; auto streams URLs, and shards whose decoded images would take more than a quarter of the disk",
         choices=("auto", "map", "stream"),
     )
     window: int = setting(16384, "streaming: number of images that are shuffled at a time", ge=1)
-    lanes: int = setting(8, "streaming: shards that are read side by side; best a multiple of the processes", ge=1)
+    lanes: int = setting(
+        8, "streaming: shards that are read in parallel; ideally a multiple of the number of processes", ge=1
+    )
     cache_gb: float = setting(8.0, "streaming from a URL: disk space of the cache on each machine, in GB", gt=0)
     images: int | None = setting(None, "number of training images", ge=0)
-    fingerprint: str = setting("", "hash of the images and labels; a resume with other data is an error")
+    fingerprint: str = setting("", "hash of the images and labels; resuming with different data is an error")
 
 
 @dataclass(frozen=True)
@@ -53,10 +55,10 @@ class Views:
     policy: str = setting("relational", "the chain of augmentations")
     number: int = setting(32, "K, views per image", ge=1, le=10_000)
     strength: float = setting(
-        1.0, "factor of the ranges of the colour jitter (brightness, contrast, saturation, hue)", ge=0, le=1.25
+        1.0, "scales the ranges of the colour jitter (brightness, contrast, saturation, hue)", ge=0, le=1.25
     )
     cutout_area: float | None = setting(
-        None, "share of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
+        None, "fraction of a view that cutout blanks (finetune chain); by default the dataset's", gt=0, le=1
     )
     small_number: int = setting(0, "small views per image besides the K views (multi-crop)", ge=0, le=10_000)
     small_side: int | None = setting(None, "side of a small view in pixels; by default half of `data.side`", ge=8)
@@ -67,32 +69,34 @@ class Views:
 class BackboneName:
     """The backbone."""
 
-    name: str = setting("conv4", "a name of `relatum list backbones`, or module:function")
+    name: str = setting(
+        "conv4", "backbone name (see `relatum list backbones`), timm:NAME, torchvision:NAME or module:function"
+    )
 
 
 @dataclass(frozen=True)
 class Train:
     """Optimisation."""
 
-    epochs: int = setting(200, "passes over the data", ge=0)
+    epochs: int = setting(200, "number of training epochs", ge=0)
     batch_size: int = setting(128, "M, images per step", ge=1)
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "sgd"))
     lr: float = setting(1e-3, "learning rate", gt=0)
     backbone_lr: float | None = setting(None, "learning rate of the backbone; by default `train.lr`", gt=0)
-    momentum: float = setting(0.9, "of SGD", ge=0, le=1)
+    momentum: float = setting(0.9, "momentum of SGD", ge=0, le=1)
     weight_decay: float = setting(0.0, "L2 weight decay", ge=0)
     schedule: str = setting(
         "constant",
-        "learning rate over time; step divides by 10 at 50 % and 75 %",
+        "learning rate schedule; step divides by 10 at 50 % and 75 %",
         choices=("constant", "cosine", "step"),
     )
-    warmup_epochs: float = setting(0.0, "linear warm-up at the start", ge=0)
+    warmup_epochs: float = setting(0.0, "epochs of linear warm-up", ge=0)
     clip_norm: float = setting(0.0, "maximum gradient norm; 0 disables clipping", ge=0)
     drop_last: bool = setting(False, "drop the last mini-batch of an epoch if it is incomplete")
     sync: str = setting(
         "global",
         "several processes: global computes the loss and batch statistics of the whole mini-batch, as one process"
-        " would; local those of each process's part, which is cheaper and another objective",
+        " would; local those of each process's part, which is cheaper but a different objective",
         choices=("global", "local"),
     )
 
@@ -107,7 +111,7 @@ class Machine:
     precision: str = setting("32", "numeric precision", choices=("32", "bf16-mixed", "16-mixed"))
     compile: str = setting("auto", "compile the backbone", choices=("auto", "on", "off"))
     recompute: bool = setting(
-        False, "activation checkpointing: less memory, about a third more time, the same results (not fused Conv-4)"
+        False, "activation checkpointing: less memory, a third more time, the same results (not for fused Conv-4)"
     )
     kernels: str = setting("auto", "implementation of views and pairs", choices=registry.KERNELS)
     prefetch: str = setting("auto", "prepare views in a background thread", choices=("auto", "on", "off"))
@@ -117,10 +121,12 @@ class Machine:
 class Checkpoint:
     """How often checkpoints are saved."""
 
-    every_steps: int = setting(0, "steps between checkpoints; 0 saves by time and at each epoch's end only", ge=0)
+    every_steps: int = setting(
+        0, "steps between checkpoints; with 0, checkpoints are saved by time and at the end of each epoch", ge=0
+    )
     every_seconds: float = setting(120.0, "maximum seconds between checkpoints", gt=0)
     signal: str = setting(
-        "SIGUSR1", "a further signal that saves and stops, like SIGTERM; none ignores SIGUSR1", choices=signals.NAMES
+        "SIGUSR1", "additional signal that saves and stops, like SIGTERM; none ignores SIGUSR1", choices=signals.NAMES
     )
 
 
@@ -128,10 +134,10 @@ class Checkpoint:
 class Log:
     """What is logged during training."""
 
-    every_steps: int = setting(10, "steps between two lines of the metrics file", ge=1)
+    every_steps: int = setting(10, "steps between two rows of metrics.jsonl", ge=1)
     knn_every: int = setting(0, "epochs between two kNN evaluations; 0 disables them", ge=0)
     tensorboard: bool = setting(False, "also write TensorBoard files (extra `tensorboard`)")
-    wandb: bool = setting(False, "also log to Weights & Biases, as `WANDB_MODE` says (extra `wandb`)")
+    wandb: bool = setting(False, "also log to Weights & Biases (extra `wandb`; respects `WANDB_MODE`)")
 
 
 SECTIONS: dict[str, type] = {
@@ -148,7 +154,7 @@ TOP: dict[str, Any] = {"version": "", "method": "relational", "preset": "paper",
 
 @dataclass(frozen=True)
 class Recipe:
-    """A complete run as data.
+    """The complete settings of a run.
 
     `objective` is an instance of its method's options; a plain table where that method is not registered here.
     """
@@ -212,7 +218,7 @@ class Recipe:
 
 
 def seed(value: Any) -> int:
-    """A random seed from a number or its text; an integer below 2**63."""
+    """A random seed from a number or a string; an integer from 0 to 2**63 - 1."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):
@@ -225,7 +231,7 @@ def seed(value: Any) -> int:
 
 
 def all_keys(method: str = TOP["method"]) -> list[str]:
-    """Every key that `--set` reaches."""
+    """Every key that `--set` can change."""
     row = METHODS.get(method, METHODS[TOP["method"]])
     sections = {**SECTIONS, "objective": row.options}
     return [*TOP, *(f"{name}.{f.name}" for name, kind in sections.items() for f in fields(kind))]

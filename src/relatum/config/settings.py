@@ -1,4 +1,4 @@
-"""Typed, documented, validated settings: frozen dataclasses whose fields say what they mean and what they may be.
+"""Typed, documented, validated settings: frozen dataclasses whose fields have a help text, a range and choices.
 
 A recipe's sections and each method's own options are such dataclasses. One mechanism reads them from TOML or from
 `key=value` text, checks type, range and choice at construction, and answers an unknown key with the nearest valid one.
@@ -44,7 +44,7 @@ def check(settings: T) -> T:
 
 
 def build(cls: type[T], values: Mapping[str, Any], where: str = "") -> T:
-    """Make `cls` from a table of values, checking every one.
+    """Build an instance of `cls` from a table of values, checking every one.
 
     Args:
         cls: a dataclass whose fields are declared with `setting`.
@@ -127,7 +127,7 @@ def _boolean(value: Any) -> bool:
 
 
 def table(settings: Any) -> dict[str, Any]:
-    """The settings as a plain TOML-able table; None is left out. A plain table stays as it is."""
+    """The settings as a plain table that TOML can represent; None is left out. A plain table stays as it is."""
     if isinstance(settings, Mapping):
         return dict(settings)
     result = {}

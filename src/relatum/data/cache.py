@@ -38,15 +38,15 @@ def entry(
         replaces: a prefix; other entries of `kind` whose names start with it are removed after the build.
     """
     shared = preferred_cache() / kind / name  # may be readable where it is not writable
-    found = _identity(shared)
+    checked = _identity(shared)
     if _usable(shared, valid):
         return shared
     place = cache_dir(kind) / name
     if place != shared:
-        found = _identity(place)
+        checked = _identity(place)
         if _usable(place, valid):
             return place
-    if found is not None and _identity(place) == found:  # damaged, and not the one that another process has built
+    if checked is not None and _identity(place) == checked:  # still the damaged one, not rebuilt by another process
         shutil.rmtree(place, ignore_errors=True)
     with _write_errors(place.parent):
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +115,7 @@ def _write_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise RelatumError(
-            f"the cache in {folder} could not be written: {reason}.\nSet RELATUM_CACHE to a folder with room."
+            f"the cache in {folder} could not be written: {reason}.\nSet RELATUM_CACHE to a folder with free space."
         ) from error
 
 

@@ -90,7 +90,7 @@ def decode_files(
             break
         except (Damaged, FileNotFoundError):  # another process found more or fewer files in the folder, and replaced it
             if not attempts_left:
-                raise RelatumError(f"{entry} is removed by other processes again and again: {root} changes.") from None
+                raise RelatumError(f"{entry} is repeatedly removed by other processes: {root} changes.") from None
     return Decoded(
         images=images,
         kept=[number for number in range(len(files)) if number not in meta.skipped],
@@ -125,7 +125,7 @@ def _shape(meta: _Meta, files: int, side: int) -> tuple[int, ...]:
 def _valid(entry: Path, files: int, side: int) -> bool:
     meta = _read_meta(entry)
     if meta.again:
-        raise Damaged  # without a word: the files are tried again
+        raise Damaged  # without a message: the files are tried again
     open_array(entry / "images.npy", _shape(meta, files, side))  # raises where it does not fit
     return all(0 <= number < files for number in meta.skipped)
 

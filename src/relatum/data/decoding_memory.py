@@ -1,4 +1,4 @@
-"""How much memory decoding may take: 1 GiB over all threads together.
+"""A limit for the memory of decoding: 1 GiB over all threads.
 
 A small file may hold a huge image: a PNG of 656 kB can have 169 megapixels. So before an image is decoded, the memory
 that it needs is estimated from its header. Threads wait until there is room for it; an image that needs more than the

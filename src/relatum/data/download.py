@@ -41,7 +41,7 @@ def get(name: str, root: Path | str | None = None) -> Path:
         root: the data root; by default `$RELATUM_DATA`, else the user's cache folder.
 
     Returns:
-        The folder that holds it.
+        The folder of the dataset.
     """
     dataset = sets.get(name)
     root = data_root(root)

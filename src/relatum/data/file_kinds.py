@@ -1,4 +1,4 @@
-"""What a file is, by its name and first bytes: photographs that need another tool, and images without extension."""
+"""The kind of a file by its name and first bytes: photographs that need another tool, images without extension."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEAD = 16
 
 
 def why_not_read(name: str) -> str | None:
-    """Why a photograph of this name is skipped, and what helps; None for files that are no photographs."""
+    """Why a photograph of this name is skipped, and what to do; None for files that are not photographs."""
     return _ADVICE.get(Path(name).suffix.lower())
 
 

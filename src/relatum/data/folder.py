@@ -249,11 +249,11 @@ def shard(path: Path, out: Path, size: int | None = None, seed: int | None = Non
     """Pack a folder of images into shards, in the order of their names, or shuffled with a seed.
 
     Returns:
-        The tar files written. The index of their images lies beside them.
+        The tar files written. The index of their images is written beside them.
     """
     listing = scan(path)
     if not listing.files:
-        raise InputError(f"{path} holds no images to pack.")
+        raise InputError(f"{path} contains no images to pack.")
     files = listing.files
     if seed is not None:
         files = [files[i] for i in rng.permutation(len(files), rng.ORDER, seed)]

@@ -1,4 +1,4 @@
-"""Images that Python code hands over: paths, Pillow images, arrays and tensors become an `ImageSet`. No torch here.
+"""Images that are passed from Python: paths, Pillow images, arrays and tensors become an `ImageSet`. No torch here.
 
 Arrays have the channels last, (H, W, 3) or (N, H, W, 3): uint8, or floats in [0, 1]. Tensors have them first, as in
 torch: (3, H, W) or (N, 3, H, W). Grey images, (H, W), are accepted one by one. Every image is cut to its central
@@ -21,7 +21,7 @@ from relatum.data.decode import decode, reason, to_square
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 
-_SIDE, _MEAN, _STD = 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)  # for a network that does not say what it was trained on
+_SIDE, _MEAN, _STD = 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)  # for a network without metadata
 
 
 def is_path(data: Any) -> bool:
@@ -30,7 +30,7 @@ def is_path(data: Any) -> bool:
 
 
 def is_image_file(data: Any) -> bool:
-    """Whether `data` is the path of one file that is no tar archive."""
+    """Whether `data` is the path of one file that is not a tar archive."""
     return is_path(data) and Path(data).is_file() and Path(data).suffix != ".tar"
 
 
@@ -116,7 +116,7 @@ def _pixels(item: Any, side: int, number: int) -> NDArray[np.uint8]:
         return to_square(Image.fromarray(_bytes(item if isinstance(item, np.ndarray) else _numpy(item))), side)
     except InputError:
         raise
-    except Exception as error:  # whatever Pillow or NumPy raise on something that is no image
+    except Exception as error:  # Pillow and NumPy may raise any exception for invalid input
         label = os.fspath(item) if is_path(item) else f"image {number}"
         raise InputError(f"{label} cannot be read: {reason(error)}.") from None
 

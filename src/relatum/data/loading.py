@@ -47,7 +47,7 @@ def load(
     Args:
         data: a dataset's name (`relatum list datasets`), a folder of images or of shards, or the URL of shards.
         split: `train`, `test`, `val` or `unlabeled`, if the dataset or folder has it.
-        root: the folder that holds the datasets; by default `$RELATUM_DATA`, else the user's cache folder.
+        root: the folder that contains the datasets; by default `$RELATUM_DATA`, else the user's cache folder.
         side: resize to this many pixels; by default the dataset's, or chosen from the sizes of the folder's images.
         mean: per channel, for the normalisation of views; by default the dataset's, or computed from the folder.
         std: likewise.

@@ -1,4 +1,4 @@
-"""Where data lies: the data root, which holds the datasets, and the cache folder, which holds decoded images.
+"""The data root, which contains the datasets, and the cache folder, which contains decoded images.
 
 Data root: `--root`, else `$RELATUM_DATA`, else `data` in the cache folder. Cache folder: `$RELATUM_CACHE`, else
 `relatum` in the user's cache folder; if that is not writable, a private folder in the system's temporary folder.
@@ -39,7 +39,7 @@ def preferred_cache() -> Path:
 
 
 def data_root(root: Path | str | None = None) -> Path:
-    """The folder that holds the datasets: `root`, else `$RELATUM_DATA`, else `data` in the cache folder."""
+    """The folder that contains the datasets: `root`, else `$RELATUM_DATA`, else `data` in the cache folder."""
     if root is not None:
         return expand_user(root)
     if folder := os.environ.get("RELATUM_DATA"):
@@ -57,17 +57,17 @@ def cache_dir(kind: str = "") -> Path:
 
 @lru_cache(maxsize=8)
 def _writable(cache: Path, kind: str) -> Path:
-    wanted = cache / kind
+    folder = cache / kind
     try:
-        wanted.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=wanted):
-            return wanted
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return folder
     except OSError as error:
         fallback = _temporary() / kind
         fallback.mkdir(exist_ok=True)
         reason = error.strerror or str(error)
         warnings.warn(
-            f"the cache folder {wanted} cannot be written ({reason}); using {fallback}. RELATUM_CACHE sets another.",
+            f"the cache folder {folder} cannot be written ({reason}); using {fallback}. RELATUM_CACHE sets another.",
             stacklevel=3,
         )
         return fallback
@@ -106,5 +106,5 @@ def locate(dataset: Dataset, root: Path, marks: Iterable[str] = ()) -> Path:
             return folder
     raise Absent(
         f"{dataset.name} is not in {root} (looked for {dataset.folder}/{marks[0]}).\n"
-        f"Run `relatum data get {dataset.name}`, or give the folder that holds it with --root or $RELATUM_DATA."
+        f"Run `relatum data get {dataset.name}`, or give the folder that contains it with --root or $RELATUM_DATA."
     )

@@ -1,6 +1,6 @@
 """Seals: the digests of the files of a cache entry, checked when the entry is first used in a process.
 
-A flipped byte in a cached image would otherwise change results without a word. `seal.json` holds the size and, for
+A flipped byte in a cached image would otherwise change results silently. `seal.json` contains the size and, for
 every 16 MiB, a SHA-256 digest of each file. Checking reads every byte once, in threads. That takes 1.3 ms per
 megabyte (two AVX2 cores, benchmarks/hashing.py): 0.2 s for CIFAR-10's size and, from that, 3.5 s for the 2.7 GB of
 STL-10; the pages are then in memory for training.
@@ -25,7 +25,7 @@ _checked: dict[Path, list[tuple[str, int, int, int]]] = {}  # entries that were 
 
 
 def write_seal(folder: Path) -> None:
-    """Write the seal of a folder, which holds files only."""
+    """Write the seal of a folder, which must contain only files."""
     files = sorted(path for path in folder.iterdir() if path.name != SEAL)
     (folder / SEAL).write_text(json.dumps({path.name: _digests(path) for path in files}))
 

@@ -139,7 +139,7 @@ def write(
         if len(skipped) == len(files):
             raise InputError(f"no file could be read: {skipped[0]}.")
         write_index(LocalShards(written), out)
-    except BaseException as error:  # a full disk, or a stop: shards without an end are of no use
+    except BaseException as error:  # a full disk, or a signal: incomplete shards are removed
         _discard(part, [*written, *(out / name for name in INDEX_FILES)])
         if isinstance(error, OSError) and error.errno in FULL:
             raise write_error(out, error) from None

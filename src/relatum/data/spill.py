@@ -38,6 +38,6 @@ def take(images: NDArray[np.uint8], indices: NDArray[np.int64]) -> NDArray[np.ui
         except OSError as error:
             raise RelatumError(
                 f"a temporary copy of {np.prod(shape, dtype=np.int64) / 1e9:.1f} GB could not be written to "
-                f"{cache_dir()}: {error.strerror or error}.\nSet RELATUM_CACHE to a folder with room."
+                f"{cache_dir()}: {error.strerror or error}.\nSet RELATUM_CACHE to a folder with free space."
             ) from error
         return np.memmap(file, np.uint8, "r", shape=shape)

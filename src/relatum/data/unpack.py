@@ -30,7 +30,7 @@ def unpack(file: Path, into: Path) -> None:
 def _checked(file: Path, name: str) -> Path:
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in name:
-        raise RelatumError(f"{file} holds {name!r}, which leads out of its folder: not unpacked.")
+        raise RelatumError(f"{file} contains {name!r}, a path outside its folder: not unpacked.")
     return Path(*path.parts)
 
 
@@ -42,7 +42,7 @@ def _untar(file: Path, into: Path) -> None:
                 target.mkdir(parents=True, exist_ok=True)
                 continue
             if not member.isfile():
-                raise RelatumError(f"{file} holds {member.name!r}, which is neither a file nor a folder: not unpacked.")
+                raise RelatumError(f"{file} contains {member.name!r}, which is not a file or a folder: not unpacked.")
             source = archive.extractfile(member)
             assert source is not None
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Several processes that compute what one process computes.
+"""Data-parallel training that computes the same as one process.
 
-Each process runs the backbone on its share of the mini-batch. `World.gather` puts the representations of all processes
-together, with their gradient, so that every method sees the whole mini-batch; `GlobalBatchNorm` normalises by the
+Each process runs the backbone on its share of the mini-batch. `World.gather` collects the representations of all
+processes, with their gradient, so that every method sees the whole mini-batch; `GlobalBatchNorm` normalises by the
 statistics of the whole mini-batch.
 
 Convention: the loss of the mini-batch is the mean over processes of the losses that they return. A method that computes

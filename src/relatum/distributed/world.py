@@ -1,4 +1,4 @@
-"""`World`: the processes that share a mini-batch, and what they exchange.
+"""`World`: the processes that share a mini-batch, and the operations across them.
 
 Process r of R takes the images r, r + R, r + 2R, ... of every mini-batch.
 
@@ -59,7 +59,7 @@ class World:
         return gathered
 
     def own_rows(self, rows: Tensor, views: int) -> Tensor:
-        """The rows of this process out of (K·M, ...) rows of the whole mini-batch: what `gather` put together."""
+        """The rows of this process among the (K·M, ...) rows of the whole mini-batch: the inverse of `gather`."""
         if self.size == 1:
             return rows
         by_view = rows.reshape(views, -1, *rows.shape[1:])
@@ -100,7 +100,7 @@ class _Gather(torch.autograd.Function):
 def _views(rows: Tensor, images: int, share: int, world: World) -> int:
     """K: from the rows of this process, or from another process where this one has no image."""
     views = len(rows) // share if share else 0
-    if images < world.size:  # every process takes part, so that nobody waits
+    if images < world.size:  # every process takes part, so that none waits
         largest = torch.tensor(views, device=rows.device)
         distributed.all_reduce(largest, distributed.ReduceOp.MAX)
         views = int(largest)

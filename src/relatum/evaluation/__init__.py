@@ -1,7 +1,7 @@
 """Evaluation: how good a representation is. Each protocol is a small function of features or of a backbone.
 
-`evaluate` runs one by its name and writes one result file; `embed` and `search` apply a backbone to images. The table
-is plain and names its code as `module:attribute`; nothing heavy is imported until it is used.
+`evaluate` runs a protocol by its name and writes one result file; `embed` and `search` apply a backbone to images.
+Protocols name their code as `module:attribute`; nothing heavy is imported until it is used.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def evaluate_module(protocol: str, module: nn.Module, **options: Any) -> Result:
     Args:
         protocol: as for `evaluate`.
         module: maps (N, 3, H, W) to (N, d). Its `info` (`relatum.load_backbone`) gives side and normalisation;
-            without it they are those of the dataset or folder. The result names of the pretraining what `info` names.
+            without it they are those of the dataset or folder. The result records what `info` says about pretraining.
         options: the other arguments of `evaluate`.
     """
     from relatum.config import Recipe

@@ -1,4 +1,4 @@
-"""The score of the classifier that a supervised run trains: no probe; the upper bound in-domain."""
+"""The score of the classifier that a supervised run trains: the upper bound on its training dataset."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Source = str | os.PathLike[str]
 
 
 def embed(backbone: Source | nn.Module, data: Any, **options: Any) -> Features:
-    """As `embed_images`, without the images."""
+    """As `embed_images`, but returns only the representations."""
     return embed_images(backbone, data, **options)[0]
 
 
@@ -53,7 +53,7 @@ def embed_images(
             `.csv`, or `.tsv` with a second file `.metadata.tsv` (for the TensorBoard projector).
         architecture: of a run with a custom backbone: `module:function` or a module.
         split: of a dataset.
-        root: the folder that holds the datasets.
+        root: data root folder.
         device: of a backbone that is loaded here: `auto`, `cpu`, `cuda` or `mps`. A module stays where it is.
         batch_size: images per pass.
         progress: show a bar when it takes long.

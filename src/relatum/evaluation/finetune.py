@@ -36,7 +36,7 @@ class Trainer:
     """A copy of a backbone with a classifier, and the steps that train both.
 
     Args:
-        backbone: copied, never touched.
+        backbone: it is copied and not changed.
         images: the labelled training images.
         labels: their labels.
         settings: resolved settings.

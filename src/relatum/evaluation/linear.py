@@ -2,7 +2,7 @@
 
 The protocol takes 39,100 tiny steps on CIFAR-10 (100 epochs, batch 128): as eager torch they would cost more in
 dispatch than in arithmetic, so the step of softmax regression with Adam is written out on preallocated arrays. A test
-holds it against `torch.nn.Linear` and `torch.optim.Adam` step by step.
+compares it with `torch.nn.Linear` and `torch.optim.Adam` step by step.
 
 Shape letters: N images, B of them in a batch, d features, C classes.
 """
@@ -137,7 +137,7 @@ def logistic(x: Floats, y: Labels, test_x: Floats) -> tuple[Labels, dict[str, An
     spread[spread == 0] = 1.0
     model = LogisticRegression(C=np.inf, max_iter=_MAX_ITER)
     with _threads(0), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it did not converge is said in the result
+        warnings.simplefilter("ignore")  # the result records whether it converged
         model.fit(((x - mean) / spread).astype(np.float32), y)
     iterations = int(np.max(model.n_iter_))
     predicted = model.predict(((test_x - mean) / spread).astype(np.float32))

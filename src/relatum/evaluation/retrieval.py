@@ -1,8 +1,8 @@
-"""Retrieval: of the images that lie nearest to a query, how many are of its class, and of which classes are the others?
+"""Retrieval: the classes of the images that are nearest to query images.
 
 The paper's protocol: 500 random images per class of the test set as queries, Euclidean distance, top 10, 100 and 1000.
-It does not say what is searched; here it is the test set without the query itself (`gallery=train`: the training set).
-Queries are served in blocks, so neither the distance matrix nor all neighbours are ever held.
+The paper does not state the gallery; here it is the test set without the query itself (`gallery=train`: training set).
+Queries are processed in blocks, so neither the distance matrix nor all neighbours are ever in memory.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _details(task: Task, retrieved: list[Retrieved]) -> dict[str, Any]:
     short = {f"top{top}": number for top, number in retrieved[0].tops.items() if number < top}
     if short:
         details["retrieved"] = short
-        details["note"] = "the gallery holds fewer images than the depth; all of it was retrieved"
+        details["note"] = "the gallery has fewer images than the depth; all of it was retrieved"
     if len(classes) <= _MOST_CLASSES:
         details["matrices"] = {name: matrix.round(4).tolist() for name, matrix in matrices.items()}
     else:
@@ -166,7 +166,7 @@ def _picture(task: Task, z: Floats, gallery_z: Floats) -> None:
     excluded = None if settings.gallery == "train" else queries
     top = min(_PICTURE_TOP, len(gallery) - (excluded is not None))
     if top < 1:
-        raise InputError(f"{test.name} holds a single image: there is nothing to retrieve.")
+        raise InputError(f"{test.name} contains a single image: there is nothing to retrieve.")
     distances, near = nearest(z[queries], gallery_z, top, exclude=excluded)
     # Positions in one list of images: the queries' set, followed by the gallery where it is another set.
     sets = [test] if excluded is not None else [test, gallery]
@@ -193,7 +193,7 @@ def _picture(task: Task, z: Floats, gallery_z: Floats) -> None:
 
 
 class _Thumbnails:
-    """Images that are read and reduced only where they are asked for: a gallery may be a memory map of gigabytes."""
+    """Thumbnails that are computed when they are indexed: a gallery may be a memory map of gigabytes."""
 
     def __init__(self, sets: list[NDArray[np.uint8]]) -> None:
         self.sets = sets

@@ -64,7 +64,7 @@ class Hit:
 
 @dataclass(frozen=True)
 class _Gallery:
-    """What is searched: names, representations and content hashes of its images, and how to find their pixels."""
+    """The gallery: names, representations and content hashes of its images, and how to load their pixels."""
 
     names: list[str]
     features: Features
@@ -118,7 +118,7 @@ def search(
         backbone: the architecture of a run with a custom backbone: `module:function` or a module.
         split: of a dataset, or of a folder with sub-folders `train` and `test`.
         device: `auto`, `cpu`, `cuda` or `mps`.
-        root: the folder that holds the datasets.
+        root: data root folder.
         progress: show a bar when it takes long.
     """
     if isinstance(queries, str | os.PathLike):
@@ -133,16 +133,16 @@ def search(
     in_memory = None
     if not sources.is_path(gallery) or sources.is_image_file(gallery) or is_url(gallery):
         in_memory = load_for(module, gallery, split=split)
-    asked = _read_queries(queries, *_preprocessing(module, gallery, in_memory))
-    for query in asked.skipped:
+    query_images = _read_queries(queries, *_preprocessing(module, gallery, in_memory))
+    for query in query_images.skipped:
         Display(quiet=not progress).warn(f"{query.path} cannot be read ({query.reason}): not searched for.")
     if in_memory is None:
         searched = _open(run, module, gallery, split, root, progress)
     else:
         searched = _of_images(module, in_memory, progress)
     hits, rows = [], []
-    nearest_images = _neighbours(searched, extract(module, asked), asked, top)
-    for name, neighbours in zip(asked.files or [], nearest_images, strict=True):
+    nearest_images = _neighbours(searched, extract(module, query_images), query_images, top)
+    for name, neighbours in zip(query_images.files or [], nearest_images, strict=True):
         hits += [
             Hit(name, rank, searched.names[row], distance, is_query, tuple(searched.names[i] for i in copies))
             for rank, (row, distance, is_query, copies) in enumerate(neighbours[:top], 1)
@@ -150,7 +150,7 @@ def search(
         others = [(row, distance, len(copies)) for row, distance, is_query, copies in neighbours if not is_query]
         rows.append(others[:top])
     if out is not None:
-        _draw(Path(out), asked, searched, rows)
+        _draw(Path(out), query_images, searched, rows)
     return hits
 
 
@@ -240,7 +240,7 @@ def _larger(query: Path, small: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """The query at the size of a tile; it was decoded at the side of the backbone, which may be small."""
     try:
         return decode(query, _TILE)
-    except Exception:  # whatever Pillow raises; the file was changed in the meantime
+    except Exception:  # Pillow may raise any exception; the file was changed in the meantime
         return small
 
 
@@ -253,7 +253,7 @@ def _read_queries(queries: Sequence[Source], side: int, mean: RGB, std: RGB) -> 
                 raise OSError("there is no such file")
             pixels.append(decode(Path(query), side))
             files.append(query)
-        except Exception as error:  # whatever Pillow raises on a file that it cannot read
+        except Exception as error:  # Pillow may raise any exception for a damaged file
             skipped.append(Skipped(query, reason(error)))
     if not pixels:
         raise InputError(f"{skipped[0].path} cannot be read: {skipped[0].reason}.")

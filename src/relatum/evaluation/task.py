@@ -1,8 +1,8 @@
-"""`Task`: what a protocol works on, and `Outcome`: what it returns.
+"""`Task`: the input of a protocol, and `Outcome`: its result.
 
-Which images a probe learns from and which it is tested on is decided here and nowhere else. `test`: the dataset's own
-splits. `val`: the part of the training set that the run held out; of a folder, the very images, known by their content.
-A held-out part is kept out of probing in both cases.
+Only this module decides which images a probe is trained and tested on. `test`: the dataset's own splits. `val`: the
+part of the training set that the run held out; for a folder, exactly these images, identified by their content. A
+held-out part is never used to train a probe.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Outcome:
     Attributes:
         accuracy: percent, or None.
         details: goes into the result as it is.
-        protocol: facts about how it was done that are no settings: augmentation, batch-norm mode, ...
-        n_train: images that were learned from.
-        n_test: images that were tested on, where not all of the split were.
+        protocol: facts about the procedure that are not settings: augmentation, batch-norm mode, ...
+        n_train: number of training images.
+        n_test: number of test images, if not all of the split were used.
     """
 
     accuracy: float | None
@@ -111,7 +111,7 @@ class Task:
         return images.labels
 
     def features(self, images: ImageSet) -> Features:
-        """Representations by the frozen backbone, kept beside the run."""
+        """Representations by the frozen backbone, cached in the run folder."""
         return cached(self.backbone, images, RunFolder(self.run).features, progress=self.progress)
 
     @property
@@ -121,10 +121,10 @@ class Task:
 
     @property
     def fraction(self) -> float:
-        """The held-out part of the training set."""
-        given = getattr(self.settings, "val_fraction", None)
-        if given is not None:
-            return float(given)
+        """The fraction of the training set that is held out."""
+        setting = getattr(self.settings, "val_fraction", None)
+        if setting is not None:
+            return float(setting)
         pretrained_on = self.split == "val" or self._same_images
         return self.recipe.data.val_fraction if pretrained_on else 0.0
 
@@ -142,7 +142,7 @@ class Task:
         return images
 
     def _load(self, name: str, split: str) -> ImageSet:
-        """What the run was trained on, and folders, as the backbone knows images; other datasets as they are."""
+        """Load images: the training data and folders with the backbone's preprocessing, other datasets with theirs."""
         if name in registry.DATASETS and not self._same_images:
             return sources.load(name, split, root=self.root)
         known = self.recipe.data
@@ -180,8 +180,8 @@ class Task:
         Raises:
             InputError: images of the run's folder that it was trained on could be taken for held-out ones.
         """
-        name, given = self.recipe.data.name, getattr(self.settings, "val_fraction", None)
-        if given not in (None, self.recipe.data.val_fraction) or {name, self.data} & registry.DATASETS.keys():
+        name, fraction = self.recipe.data.name, getattr(self.settings, "val_fraction", None)
+        if fraction not in (None, self.recipe.data.val_fraction) or {name, self.data} & registry.DATASETS.keys():
             return None
         digests = read_held_out(RunFolder(self.run))
         if digests is None:

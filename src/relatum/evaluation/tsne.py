@@ -139,7 +139,7 @@ def run(task: Task) -> Outcome:
     settings: TSNESettings = task.settings
     whole = task.test
     if len(whole) < 5:
-        raise InputError(f"{whole.name} holds {len(whole)} images: a map needs at least 5.")
+        raise InputError(f"{whole.name} contains {len(whole)} images: a map needs at least 5.")
     points = np.sort(rng.permutation(len(whole), rng.QUERY, task.seed, -2)[: settings.points])
     kinds = super_categories(task, whole)
     images, z = whole.subset(points), task.features(whole)[points]

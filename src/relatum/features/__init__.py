@@ -1,4 +1,4 @@
-"""Representations of clean images, and what is computed from representations alone: neighbours and clusters."""
+"""Representations of clean images, and algorithms on representations: nearest neighbours and clustering."""
 
 from relatum.features.extract import Features, cached, evaluating, extract, normalise, state_hash
 

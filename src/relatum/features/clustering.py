@@ -1,6 +1,6 @@
 """K-means as DeepCluster needs it: PCA-whitening, L2 norm, seeded k-means++ and Lloyd's iterations, on the CPU.
 
-Written out here rather than taken from faiss or scikit-learn for one reason: same seed, same bits. A run must not
+Written here rather than taken from faiss or scikit-learn, so that the same seed gives the same bits. A run must not
 depend on which optional package is installed, and scikit-learn adds up its threads' sums in the order in which they
 finish. It costs nothing: with five starts on 50,000 × 64 features and two cores, 100 clusters take 1.7 s (scikit-learn
 3.6 s) and 1,000 take 9 s (78 s); one start of 100 clusters takes 0.35 s, and faiss 0.29 s.
@@ -55,9 +55,9 @@ def kmeans(points: Tensor, clusters: int, *name: int, inits: int = 5, iterations
     Args:
         points: (N, D) float32 on the CPU.
         clusters: K, at most N.
-        name: integers that name the draws (see `relatum.rng`): same name and points, same bits.
+        name: the key of the random draws (see `relatum.rng`): the same key and points give the same bits.
         inits: number of starts (the authors': 5).
-        iterations: at most so many per start (the authors': 30).
+        iterations: maximum number of iterations per start (the authors': 30).
 
     Returns:
         Centroids (K, D), and for each point the number of its nearest centroid (N,) int64.

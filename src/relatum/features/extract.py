@@ -1,8 +1,8 @@
 """Representations of clean images, computed once: what every offline evaluation uses.
 
 A frozen backbone gives the same features at every epoch of a probe, so computing them once is exact. `cached` keeps
-them beside the run under a key of everything they depend on: the backbone's weights and buffers, the images' pixels,
-the normalisation, and what decides bits (torch, threads, batch size). Other inputs, another key: nothing goes stale.
+them in the run folder under a key of everything they depend on: the backbone's weights and buffers, the pixels, the
+normalisation, and what can change bits (torch, threads, batch size). Different inputs have a different key.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
         progress: show a bar when it takes more than two seconds.
     """
     if not len(images):
-        raise InputError(f"{images.name} ({images.split}) holds no images.")
+        raise InputError(f"{images.name} ({images.split}) contains no images.")
     z: Features | None = None
     with evaluating(backbone), torch.no_grad(), bar("representations", len(images), show=progress) as advance:
         device = _device(backbone)
@@ -56,7 +56,7 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
 
 
 def _finite(z: Features, images: ImageSet) -> Features:
-    """Refuse representations that are not numbers: a search or a map of them would be nonsense without a word."""
+    """Refuse representations that are not finite: a search or a map of them would silently be meaningless."""
     bad = np.flatnonzero(~np.isfinite(z).all(1))
     if len(bad):
         first = f" (the first: {images.files[int(bad[0])]})" if images.files is not None else ""
@@ -79,7 +79,7 @@ def _channels(values: RGB, like: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside, and afterwards the mode that each sub-module had (some may have been frozen apart)."""
+    """Switch to eval mode, and afterwards restore the mode of each sub-module (some may be frozen separately)."""
     modes = [(m, m.training) for m in module.modules()]
     module.eval()
     try:

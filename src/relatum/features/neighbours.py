@@ -151,9 +151,9 @@ def _faiss(g: Floats, k: int) -> Callable[[Floats, NDArray[np.int64] | None], li
         raise InputError("the faiss backend is not installed; run `pip install faiss-cpu` or leave it out.") from None
     index = faiss.IndexFlatL2(g.shape[1])
     index.add(g.astype(np.float32))
-    wanted = min(k + 1, len(g))  # one more, for the query itself
+    number = min(k + 1, len(g))  # one more, for the query itself
 
     def search(q: Floats, excluded: NDArray[np.int64] | None) -> list[NDArray[np.int64]]:
-        return list(index.search(q.astype(np.float32), wanted)[1])
+        return list(index.search(q.astype(np.float32), number)[1])
 
     return search

@@ -1,4 +1,4 @@
-"""From pixels to the network's input: `Transform` for one image, `Preprocess` as a part of an exported network.
+"""Preprocessing of pixels: `Transform` for one image, `Preprocess` as a part of an exported network.
 
 `Preprocess` repeats Pillow's bicubic resize of the largest central square bit for bit, so that an exported network
 gives the vectors of `relatum embed`. Pillow first averages blocks of pixels of an image that is much larger than the

@@ -16,7 +16,7 @@ from relatum.features.knn import knn_accuracy
 
 try:
     from lightning.pytorch import Callback
-except Exception as error:  # not installed, or beside a torchvision that does not import
+except Exception as error:  # not installed, or it imports a broken torchvision
     raise InputError(f"this callback needs Lightning ({error}): pip install lightning.") from None
 
 
@@ -26,11 +26,11 @@ class KNNMonitor(Callback):  # type: ignore[misc]
     Args:
         train: images that neighbours are taken from: an `ImageSet` with labels, or images as `relatum.embed` takes.
         test: images that are classified, likewise.
-        train_labels: labels of `train`, where it is no `ImageSet`.
-        test_labels: labels of `test`, where it is no `ImageSet`.
+        train_labels: labels of `train`, if it is not an `ImageSet`.
+        test_labels: labels of `test`, if it is not an `ImageSet`.
         backbone: name of the backbone among the attributes of the LightningModule; dots are allowed.
         every: number of epochs between two measurements.
-        options: side, mean and standard deviation (`side`, `mean`, `std`) for images that are no `ImageSet`.
+        options: side, mean and standard deviation (`side`, `mean`, `std`) for images that are not an `ImageSet`.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ def build(method: str, backbone: nn.Module, num_features: int, options: Any, con
         backbone: maps (N, C, H, W) to (N, d).
         num_features: d.
         options: an instance of the method's options class.
-        context: what is known about the run; the method receives the fields that it names in `needs`.
+        context: facts about the run; the method receives the fields that it names in `needs`.
     """
     kind: type[Objective] = registry.resolve(registry.find(METHODS, "method", method).target)
     needed = {name: getattr(context, name) for name in kind.needs}

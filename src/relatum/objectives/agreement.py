@@ -1,4 +1,4 @@
-"""Means over ordered pairs of views, in closed form: what several methods sum, without a loop over pairs.
+"""Means over ordered pairs of views in closed form, without a loop over pairs; several methods use them.
 
 Shape letters: K views, M images, P size of the projection, C number of prototypes.
 """

@@ -1,8 +1,8 @@
-"""The contract between the engine and a method.
+"""The interface between the training loop and a method.
 
-An objective is an `nn.Module` that owns the backbone and its head. `forward(batch)` gives the loss and a few metrics; a
-bare views tensor (K, M, C, H, W) does in place of a batch for methods that need nothing else. `start_epoch` and
-`after_step` are optional hooks. The engine knows this file and never a concrete method.
+An objective is an `nn.Module` that owns the backbone and its head. `forward(batch)` returns the loss and a few metrics;
+methods that need only views also accept a plain tensor (K, M, C, H, W). `start_epoch` and `after_step` are optional
+hooks. The training loop uses only this interface, never a concrete method.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Metrics = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class EpochContext:
-    """What an objective may look at when an epoch starts.
+    """The information that an objective gets when an epoch starts.
 
     Attributes:
         seed, epoch: for draws.
@@ -42,7 +42,7 @@ class EpochContext:
 
 @dataclass(frozen=True)
 class Context:
-    """What is known about a run when its objective is built. A method asks for parts of it in `Objective.needs`.
+    """Facts about a run for the constructor of its objective, which names those that it needs in `Objective.needs`.
 
     Attributes:
         num_images: number of training images.
@@ -153,7 +153,7 @@ class Objective(nn.Module):
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
     def as_batch(self, batch: ViewsLike) -> Batch:
-        """A batch from what `forward` accepts. Bare views are numbered by `next_step`, so that their draws differ."""
+        """A batch from any input of `forward`. Bare views are numbered by `next_step`, so that their draws differ."""
         if isinstance(batch, Batch):
             return batch
         result = Batch.of(batch).replace(step=self.next_step)

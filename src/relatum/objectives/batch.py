@@ -1,4 +1,4 @@
-"""`Batch`: what the engine hands to an objective.
+"""`Batch`: the input of an objective.
 
 Shape letters: K views per image, M images, C channels, H and W pixels.
 """
@@ -58,7 +58,7 @@ class Batch:
 
     @classmethod
     def of(cls, views: ViewsLike) -> Batch:
-        """A batch from what a user may pass: a batch, a tensor (K, M, C, H, W), or K tensors (M, C, H, W)."""
+        """A batch from user input: a batch, a tensor (K, M, C, H, W), or K tensors (M, C, H, W)."""
         if isinstance(views, Batch):
             return views
         if not isinstance(views, Tensor):

@@ -88,13 +88,13 @@ class RelationalReasoning(Objective):
 
     @classmethod
     def check(cls, recipe: Recipe) -> None:
-        """Collisions can be avoided only where labels are seen."""
+        """Check that labels are visible if collisions are to be avoided."""
         super().check(recipe)
         if recipe.objective.avoid_collisions and not recipe.data.labels:
             raise InputError("objective.avoid_collisions=true needs labels: add --labels FRACTION.")
 
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
-        """The loss over all pairs, M(K² − K) in the paper, and the accuracies on positives and on negatives apart."""
+        """The loss over all pairs, M(K² − K) in the paper, and the accuracies on all, positive and negative pairs."""
         batch = self.as_batch(batch)
         self.require_images(batch)
         pairs = self.pairs(batch)
@@ -115,7 +115,7 @@ class RelationalReasoning(Objective):
         return result.loss, metrics
 
     def pairs(self, batch: Batch) -> relation.Pairs:
-        """Who is compared with whom in this batch."""
+        """The pairs of this batch."""
         views, images, ratio = batch.views.shape[0], batch.num_images, self.negatives_per_positive
         labels = None
         if self.avoid_collisions and batch.labels is not None:
@@ -128,7 +128,7 @@ class RelationalReasoning(Objective):
     def score(self, z_i: Tensor, z_j: Tensor, *, symmetric: bool = False) -> Tensor:
         """The relation score in [0, 1] of pairs of representations, with the head in eval mode.
 
-        With `cat` it is not symmetric in its arguments, whatever the paper's property (ii) says; `symmetric` averages
-        both orders.
+        With `cat` it is not symmetric in its arguments, although the paper states so (property ii); `symmetric`
+        averages both orders.
         """
         return relation.score(self.relation, z_i, z_j, symmetric=symmetric)

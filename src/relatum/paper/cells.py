@@ -1,4 +1,4 @@
-"""What a plan consists of: the filters of a command, the cells that they select, and the runs behind the cells."""
+"""The parts of a plan: the filters of a command, the cells that they select, and the runs behind the cells."""
 
 from __future__ import annotations
 

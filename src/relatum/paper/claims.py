@@ -39,7 +39,7 @@ def _columns(name: str) -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the values of cells come from.
+    """The source of the values of cells.
 
     Attributes:
         read: returns the mean at (table, row, column), or None where there is none.

@@ -1,4 +1,4 @@
-"""How long a plan will take: a rough model of the cost of each step, scaled by the times of finished runs.
+"""Estimates the time of a plan: a rough model of the cost of each step, scaled by the times of finished runs.
 
 The model's constants were measured on two cores of 2.8 GHz. The scale is the median of measured over modelled seconds
 of the runs in the output folder, which ran on this machine, or else of those in the ledger folders.

@@ -1,4 +1,4 @@
-"""The grid behind the tables: a `Pretraining` makes weights, an `Evaluation` measures one result with them.
+"""The grid behind the tables: a `Pretraining` produces weights, an `Evaluation` produces one result from them.
 
 Both are plain values with a stable, readable id, so two cells that need the same pretraining name the same run and it
 is trained once. A condition (the keys of a row and a column) becomes evaluations in `evaluations`; the schedules
@@ -44,7 +44,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Pretraining:
-    """One pretraining: everything that decides its weights.
+    """One pretraining run: all settings that determine its weights.
 
     Attributes:
         method, data, backbone, preset, seed: as on the command line.
@@ -102,7 +102,7 @@ class Pretraining:
         return config.Draft({**values, **dict(self.set)}).recipe()
 
     def arguments(self) -> list[str]:
-        """Arguments of the command that makes this run, without `--out` and `--resume`."""
+        """Arguments of the command that trains this run, without `--out` and `--resume`."""
         arguments = ["pretrain", self.data, "--method", self.method, "--backbone", self.backbone]
         if METHODS[self.method].trains:
             arguments += [
@@ -160,7 +160,7 @@ class Evaluation:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What its result must record about its conditions; None is a key that must be absent.
+        """The conditions that its result must record; None is a key that must be absent.
 
         The score of a supervised run's classifier is decided by its training alone.
         """
@@ -177,7 +177,7 @@ class Evaluation:
         return wanted
 
     def arguments(self, run_dir: str) -> list[str]:
-        """Arguments of the command that makes this result."""
+        """Arguments of the command that produces this result."""
         arguments = ["evaluate", self.protocol, run_dir, "--data", self.dataset, "--split", self.split]
         arguments += ["--epochs", str(self.epochs)] * (self.epochs is not None)
         arguments += ["--seed", str(self.run.seed)]

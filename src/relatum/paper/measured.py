@@ -1,8 +1,8 @@
 """Our results, in run folders and in the ledger, and the score of a cell over its seeds.
 
-What is done is decided from files alone: a result file that can be read and is of that evaluation; a run whose
-backbone was written, which training does last. A command that failed leaves a record, so that its cells
-are shown as failed and not merely as missing; running it again replaces the record.
+Files alone decide what is done: an evaluation is done if it has a readable result file, a run if its backbone was
+written, which training does last. A command that failed leaves a record, so that its cells are shown as failed and not
+as missing; running it again replaces the record.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Results:
         self.ledgers = tuple(Path(folder) for folder in ledgers)
 
     def run_dir(self, run: Pretraining) -> Path:
-        """Where a run's folder is or will be."""
+        """The path of a run's folder, which need not exist."""
         return self.out / "runs" / run.id
 
     def log(self, run: Pretraining) -> Path:
-        """Where the commands of a run and what became of them are recorded."""
+        """The file that records the commands of a run and their outcomes."""
         return self.out / "logs" / f"{run.id}.jsonl"
 
     @cached_property
@@ -87,7 +87,7 @@ class Results:
         return next((float(r["seconds"]) for r in records if r.get("seconds")), None)
 
     def artifact(self, evaluation: Evaluation) -> Path:
-        """Where an evaluation leaves what a picture is drawn from; the ledger keeps no such files."""
+        """The artifact of an evaluation that a picture is drawn from; the ledger does not contain artifacts."""
         return RunFolder(self.run_dir(evaluation.run)).artifact(evaluation.stem)
 
     def ready(self, evaluation: Evaluation, *, picture: bool = False) -> bool:
@@ -103,7 +103,7 @@ class Results:
         return document if there else None
 
     def source(self, evaluation: Evaluation) -> Path | None:
-        """The ledger entry that holds a result, for links; a run's folder where it has no entry yet."""
+        """The ledger entry of a result, for links; the run's folder if it has no entry yet."""
         if self._local(evaluation) is not None:
             entry = self.out / "ledger" / f"{evaluation.run.id}.json"
             return entry if entry.exists() else self.run_dir(evaluation.run)
@@ -111,7 +111,7 @@ class Results:
         return next((entry.path for entry in entries if matching.find_result(entry, evaluation) is not None), None)
 
     def records(self, run: Pretraining) -> list[dict[str, Any]]:
-        """What became of the commands of a run, oldest first."""
+        """The outcomes of the commands of a run, oldest first."""
         rows = []
         with contextlib.suppress(OSError):
             for line in self.log(run).read_text("utf-8").splitlines():
@@ -191,7 +191,7 @@ def score(cell: Cell, results: Results) -> Score:
 
 
 def _value(cell: Cell, seed: Sequence[Evaluation], results: Results) -> float | None:
-    """A seed's number, less that of the same seed where a difference is asked for; a picture that is here counts 1."""
+    """The value of a seed, minus that of the same seed for a cell of differences; 1 for a picture that exists."""
     if cell.kind == "picture":
         return 1.0 if results.ready(seed[0], picture=True) else None
     if cell.kind in FACTS:

@@ -140,7 +140,7 @@ def _remarks(whole: Table, cells: Sequence[Cell], request: Request, swaps: Mappi
 def _beside_paper(
     whole: Table, cell: Cell, request: Request, swaps: Mapping[str, str]
 ) -> Iterator[tuple[Evaluation, Evaluation]]:
-    """Every result behind a cell with the one that the paper's schedule asks for."""
+    """Every evaluation behind a cell, paired with the one of the paper's schedule."""
     plain = Request(seeds=request.seeds)
     theirs = _cell(whole, cell.row, cell.column, cell.row.values[whole.columns.index(cell.column)], plain, swaps)
     if theirs is not None:

@@ -1,4 +1,4 @@
-"""The progress of all runs of a grid in one view. It is read from the run folders, on whatever machine they train."""
+"""One display of the progress of all runs of a grid, read from their folders, on whichever machine they train."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TAIL = 4096  # bytes at the end of the metrics that are looked at
 
 @contextlib.contextmanager
 def board(folders: Sequence[Path], log: Callable[[str], None]) -> Iterator[Callable[[], None]]:
-    """Yield a function to call now and then: it shows how far the runs in these folders are.
+    """Yield a function that updates the display of the progress of the runs in these folders.
 
     A terminal shows a table that is updated in place; otherwise the rows are logged every 30 seconds.
     """

@@ -19,7 +19,7 @@ from relatum.errors import InputError, Interrupted
 
 T = TypeVar("T")
 _SECONDS_TO_SAVE = 60.0
-_POLL_SECONDS = 2.0  # between two looks at the progress of all runs
+_POLL_SECONDS = 2.0  # seconds between two updates of the progress of all runs
 _RETRIES = 3  # of a task whose worker or machine was lost
 # Variables that tasks get from the process that plans them; the other ones are those of their machine.
 _PASSED_ON = ("RELATUM_", "WANDB_", "NUMBA_")
@@ -53,7 +53,7 @@ def connect() -> Any:
 
 
 def resources(recipe: Recipe, *, cluster_gpus: float) -> Resources:
-    """What a run needs: its threads for each of its processes, and a GPU for each unless it trains on CPUs.
+    """The resources of a run: its threads for each of its processes, and a GPU for each unless it trains on CPUs.
 
     Args:
         recipe: the run's.

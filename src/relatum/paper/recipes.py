@@ -1,10 +1,9 @@
-"""`recipes/`: the paper's conditions as TOML files, one per condition family, generated from the grid.
+"""`recipes/`: the paper's conditions as TOML files, one per family of runs, generated from the grid.
 
-A family is what the tables pretrain alike but for one thing at a time that a flag changes: seed, dataset, backbone, K
-in the study of K, fraction of labels, aggregation or head. The file is one run in full, and its first lines list the
-flags that give the family's others. What a dataset itself decides (split, side, mean, std, padding) is left to the
-dataset's name, so that naming another dataset brings its own. `python -m relatum.paper.recipes FOLDER` writes them; a
-test holds the folder to what the grid says.
+The runs of a family differ in one setting at a time that a flag can change: seed, dataset, backbone, K in the study of
+K, fraction of labels, aggregation or head. The file has all settings of one run, and its first lines list the flags for
+the others. Settings that depend on the dataset (split, side, mean, std, padding) are left out, so that naming another
+dataset uses its values. `python -m relatum.paper.recipes FOLDER` writes them; a test compares the folder with the grid.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from relatum.system.cpus import available_cpus
 from relatum.system.locks import Owner, is_folder_locked, lock_folder
 
 EXECUTORS = ("local", "ray")
-_SECONDS_TO_SAVE = 60.0  # that a command gets to save and end after its scheduler was killed
+_SECONDS_TO_SAVE = 60.0  # seconds for a command to save and end after its scheduler was killed
 
 
 @dataclass
@@ -44,7 +44,7 @@ class Outcome:
     failed: dict[str, str] = field(default_factory=dict)
 
     def add(self, other: Outcome) -> None:
-        """Add what another job did."""
+        """Add the outcome of another job."""
         self.ran += other.ran
         self.failed |= other.failed
 
@@ -225,7 +225,7 @@ class Job:
     def _record(
         self, worker: Worker, name: str, arguments: Sequence[str], code: int, error: str, seconds: float
     ) -> None:
-        """Append what became of a command to the run's log, and report it."""
+        """Append the outcome of a command to the run's log, and report it."""
         row: dict[str, Any] = {"what": name, "command": shlex.join(["relatum", *arguments]), "returncode": code}
         row |= {"seconds": round(seconds, 2), "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         path = self.results.log(self.run)

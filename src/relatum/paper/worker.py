@@ -1,4 +1,4 @@
-"""A worker runs commands as processes, one at a time, and passes signals on to them."""
+"""`Worker` runs commands as processes, one at a time, and passes signals on to them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Relational reasoning over pairs of representations: who is compared, by what, at what loss.
+"""Relational reasoning over pairs of representations: the pairs, the heads that score them, and the loss.
 
-`pairs` makes the list of pairs, `reference` is the readable specification, `fused` has the mathematics of the fast path
+`pairs` lists the pairs, `reference` is the readable specification, `fused` has the mathematics of the fast path
 (with passes over pairs by numba in `compiled` or by torch in `chunked`), `heads` the heads of the paper's ablations.
 Objectives call `pair_loss`.
 """
@@ -70,7 +70,7 @@ def pair_loss(
     Args:
         head: a `RelationHead`, `DotHead` or `EncoderHead`.
         features: (N, d); row k * M + m is view k of image m.
-        pairs: who is compared with whom.
+        pairs: the pairs of rows to compare.
         gamma: focal exponent; 0 keeps the factor ½.
         focal: False is plain cross-entropy, with no weight.
         backend: `numba` (float32 on the CPU; cat, sum, mean), `torch` (chunked, anywhere), `reference` (materialises

@@ -1,6 +1,6 @@
 """The relation head, its loss and its gradient over a list of pairs, without storing a pair.
 
-The mathematics lives here, once; a backend does the passes over the pairs (`compiled` by numba, `chunked` by torch).
+The mathematics is here; a backend does the passes over the pairs (`compiled` by numba, `chunked` by torch).
 
 For pair p the head computes h = W u + b with u the aggregated pair, y = s·(h - µ) + β with s = γ/√(σ² + ε) from the
 statistics of h over all pairs, and the logit w·leaky(y) + c. Rows are centred first: W(u - ū) is all that the
@@ -29,7 +29,7 @@ from relatum.relation.reference import RelationHead, aggregate
 
 
 class Backend(Protocol):
-    """How pairs are walked. Made from features (N, d), the weight of linear1, the list of pairs and the head.
+    """Passes over the pairs. Built from features (N, d), the weight of linear1, the list of pairs and the head.
 
     Attributes:
         centre: (d,) the constant row that was taken from the features.
@@ -131,7 +131,7 @@ class _FusedHead(torch.autograd.Function):
 
         loss, metrics = backend.loss(scale, shift, w, bias2, gamma, focal)
         if any(ctx.needs_input_grad):
-            ctx.save_for_backward(weight, bn_bias, weight2)  # asserts that nobody changes them before backward
+            ctx.save_for_backward(weight, bn_bias, weight2)  # checks that they are not changed before backward
             ctx.state = (backend, scale, shift, rstd, w, input_centre, batch_statistics, count, local_excess, reduce)
             ctx.shapes = (features.dtype, weight.dtype, len(pairs))
         ctx.mark_non_differentiable(*metrics)

@@ -1,4 +1,4 @@
-"""Who is compared with whom: a list of pairs is data, two index arrays and targets.
+"""The pairs of views to compare: a list of pairs is plain data, two index arrays and targets.
 
 For every two views i < j, image n's view i meets its own view j (a positive) and another image's view j (a negative),
 so P = M(K² - K); with R negatives for each positive, P = M(1 + R)(K² - K) / 2. Negatives come by rolling the
@@ -176,7 +176,7 @@ def random_pairs(K: int, M: int, key: int, labels: ArrayLike | None = None, R: i
     Args:
         K: views per image.
         M: images in the mini-batch.
-        key: what the draws are named by, such as `rng.torch_seed(rng.NEGATIVE, seed, epoch, step)`.
+        key: the key of the random draws, such as `rng.torch_seed(rng.NEGATIVE, seed, epoch, step)`.
         labels: (M,) classes where known, -1 where not. A partner known to share the class is never drawn, unless
             every other image shares it.
         R: negatives for each positive, drawn independently; at most M - 1 are used.
@@ -225,7 +225,7 @@ def _roll_partners(K: int, M: int, R: int, allowed: NDArray[np.bool_] | None) ->
 
 
 def _allowed(M: int, labels: ArrayLike) -> NDArray[np.bool_]:
-    """(M, M) whom an image may meet as a negative: others not known to share its class, or else any other."""
+    """(M, M) which images may be negatives of an image: those not known to share its class, or else any other."""
     known = np.asarray(labels)
     if known.shape != (M,):
         raise ValueError(f"labels must have shape ({M},), not {known.shape}")

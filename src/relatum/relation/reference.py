@@ -1,7 +1,7 @@
 """The relation head and its loss in plain torch: the specification that every kernel is tested against.
 
 Two representations are aggregated, a small network gives one logit, and the logit is scored by binary cross-entropy,
-weighted (focally) towards the pairs that are still uncertain. Here every pair is materialised; nothing is clever.
+weighted (focally) towards the pairs that are still uncertain. Here every pair is materialised; nothing is optimised.
 
 Shape letters: N rows of features (K * M), d feature size, P pairs.
 """
@@ -96,7 +96,7 @@ def relation_loss(
 
     Args:
         features: (N, d); row k * M + m is view k of image m.
-        pairs: who is compared with whom.
+        pairs: the pairs of rows to compare.
         head: maps two (P, d) tensors to (P,) logits.
         gamma: focal exponent.
         focal: False is plain cross-entropy.
@@ -112,7 +112,7 @@ def relation_loss(
 
 
 def accuracies(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The share of pairs judged rightly: of all, of positives, of negatives. A logit of 0 says "different"."""
+    """The fraction of pairs classified correctly: of all, of positives, of negatives. A logit of 0 is "different"."""
     positives = targets > 0.5
     correct = (logits.detach() > 0) == positives
     right_positives, right_negatives = (correct & positives).sum(), (correct & ~positives).sum()

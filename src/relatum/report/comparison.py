@@ -1,4 +1,4 @@
-"""How good a run is: its main score beside random weights, supervised training, chance and the paper's value."""
+"""Comparison of a run's main score with random weights, supervised training, chance and the paper's value."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def why_none(run: RunRecord) -> str:
 
 
 def _instead(run: RunRecord) -> str:
-    """What the page shows of a run without a score."""
+    """A reference to the sections that the page shows for a run without a score."""
     kinds = (("tsne", "the map"), ("retrieval", "the nearest images"))
     shown = [name for kind, name in kinds if run.folder.artifacts(kind)]
     return f" See {' and '.join(shown)} instead." if shown else ""

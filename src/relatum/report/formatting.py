@@ -1,4 +1,4 @@
-"""How the page writes names and numbers."""
+"""Formatting of names and numbers for the page."""
 
 from __future__ import annotations
 

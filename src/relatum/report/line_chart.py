@@ -66,7 +66,7 @@ def line_chart(
     bounds: tuple[float, float] | None = None,
     legend: bool = False,
 ) -> tuple[Panel, dict[str, Any]]:
-    """What the template needs to draw a chart with its legend and table, and the data that hovering needs.
+    """The data of the template for a chart with its legend, table and values on hover.
 
     Args:
         title: what is drawn.

@@ -1,4 +1,4 @@
-"""The top of the page: the scores, what was trained, on what, for how long, and what to know about it."""
+"""The first section of the page: scores, method, data and training time of each run, and notes about it."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _software(info: Mapping[str, Any]) -> str | None:
 
 
 def _state(run: RunRecord) -> list[str]:
-    """What to know about a run that is incomplete."""
+    """A note about a run that is incomplete."""
     steps = _steps(run)
     where = f" at step {steps}" if steps else ""
     texts = {

@@ -1,4 +1,4 @@
-"""What the sections of a page share: the runs, the data for the scripts, and the form of a section."""
+"""Shared by all sections of a page: the runs, the data for the scripts, and the `Section` class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The numbers in full: every evaluation with its settings, the recipe, and files that could not be read."""
+"""Tables of all evaluations with their settings, the recipe, and files that could not be read."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _uri(picture: Image.Image, kind: str, **options: int) -> str:
 
 
 def thumbnail(image: Images, alt: str, size: int = 48, tooltip: str = "") -> dict[str, Any]:
-    """What the template needs to show an image; images of few pixels are shown as squares of colour, not blurred."""
+    """The data of the template for an image; images of few pixels are shown as squares of colour, not blurred."""
     small = max(image.shape[:2]) < size
     return {"src": data_uri(image), "alt": alt, "size": size, "pixels": small, "tooltip": tooltip}
 

@@ -1,5 +1,6 @@
-"""The only owner of what is on disk for a run.
+"""Everything that a run stores on disk; no other package reads or writes these files directly.
 
-Without torch: `names`, `folder` (paths, lock, recipe, record), `metrics`, `results`, `artifacts`, `ledger`, `reading`
-and `provenance`. With torch: `checkpoint`, `weights` and `exchange`. Import these modules by name.
+Without torch: `names`, `folder` (paths, lock, recipe, record), `metrics`, `results`, `artifacts`, `ledger`, `reading`,
+`heldout` and `provenance`. With torch: `checkpoint`, `weights`, `export` and `import_weights`. Import these modules by
+name.
 """

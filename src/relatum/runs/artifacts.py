@@ -1,8 +1,8 @@
 """Images and arrays for the report: RUN/artifacts/*.npz. No torch here.
 
 The report could not compute them without torch, so training and evaluation write them with the functions below, and
-`relatum.report` reads them. Every file loads with `allow_pickle=False`;
-texts are arrays of unicode. Images are (S, S, 3) uint8 as people see them: not normalised.
+`relatum.report` reads them. Every file loads with `allow_pickle=False`; strings are arrays of unicode. Images are
+(S, S, 3) uint8, not normalised.
 
     views.npz                          views (n, K, S, S, 3) · originals (n, S, S, 3) · names (n,)
     pairs.npz                          left, right (p, S, S, 3) · scores, targets, group (p,)
@@ -44,14 +44,14 @@ MAX_BYTES, MAX_ARRAYS = 512 * 2**20, 64
 def save_views(
     run: str | Path, views: ArrayLike, originals: ArrayLike, names: Sequence[str] | None = None, *, limit: int = 8
 ) -> Path:
-    """Keep K views of a few images, so that one sees what the learner saw.
+    """Save K views of a few images, to show the input of training.
 
     Args:
         run: the run folder.
         views: (n, K, S, S, 3) uint8.
         originals: (n, H, W, 3) uint8, the source images of the views.
-        names: a file or class name per image, for people.
-        limit: keep only the first so many images.
+        names: a file or class name per image, for display.
+        limit: maximum number of images to save.
     """
     views, originals = _images(views, "views", 5)[:limit], _images(originals, "originals", 4)[:limit]
     return _write(run, VIEWS, views=views, originals=originals, names=_texts(names)[:limit])
@@ -75,7 +75,7 @@ def save_pairs(
         right: (p, S, S, 3) uint8, the other view of each pair.
         scores: (p,) relation scores in [0, 1].
         targets: (p,) 1 for two views of one image, 0 for views of two.
-        names: names of the images on the left and on the right, for people.
+        names: names of the images on the left and on the right, for display.
         per_group: how many pairs of each kind are kept (see `select_pairs`).
     """
     left, right = _images(left, "left", 4), _images(right, "right", 4)

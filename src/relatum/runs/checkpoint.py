@@ -80,7 +80,7 @@ def load(path: Path) -> State:
         raise InputError(
             f"{path} is not a safe checkpoint: it is damaged or contains code, which is never run. Nothing was loaded."
         ) from None
-    except Exception as error:  # whatever damage makes torch raise: it is the file's fault
+    except Exception as error:  # torch may raise any exception for a damaged file
         reason = (str(error).splitlines() or [""])[0] or type(error).__name__
         raise InputError(f"{path} is not a readable checkpoint: {reason}") from None
     if not isinstance(state, dict):

@@ -1,6 +1,6 @@
-"""Checkpoints from strangers: what a file may ask for is checked before torch reads it, and what it holds after.
+"""Limits for untrusted checkpoints: the file is checked before torch reads it, and its content afterwards.
 
-`torch.load(weights_only=True)` runs no code, but a kilobyte can still ask for gigabytes or hours: a compressed archive,
+`torch.load(weights_only=True)` runs no code, but a kilobyte can still take gigabytes or hours: a compressed archive,
 a codec that doubles a text thirty times, a tensor that repeats one number, a list that contains itself.
 """
 
@@ -61,7 +61,7 @@ def check_file(path: Path) -> None:
 
 
 def _stated_start(path: Path) -> int | None:
-    """Where the end of an archive says that the list of its parts begins; None if it says so in an odd way.
+    """The start of an archive's list of parts, as its end record states it; None if the record is unusual.
 
     torch goes there, and to the 64-bit end where that is stated. zipfile takes what lies directly before the end.
     """
@@ -151,7 +151,7 @@ def _children(value: Any) -> Iterator[Any]:
 
 
 def _bytes(tensor: Tensor) -> int:
-    """The bytes of a tensor's elements, which must lie in memory of its own."""
+    """The size of a tensor's elements in bytes; refuses tensors that repeat elements or have no plain storage."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type != "cpu":
         raise ValueError("it has a tensor that is sparse, quantised or without content")
     needed = tensor.numel() * tensor.element_size()

@@ -91,7 +91,7 @@ def _program(module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> tu
 
 
 def facts(info: Mapping[str, Any], preprocess: bool) -> dict[str, Any]:
-    """What an exported network says about itself."""
+    """The metadata of an exported network."""
     layout = "uint8 pixels (N, H, W, 3), any size" if preprocess else "normalised float32 images (N, 3, H, W)"
     return {**info, "input": layout, "preprocess": preprocess, "exported_by": f"relatum {__version__}"}
 

@@ -177,7 +177,7 @@ class RunFolder:
         write_text(self.recipe, f"{text}{_CHECKSUM}{_sha256(text)}\n")
 
     def recipe_changed(self) -> bool:
-        """Whether recipe.toml is not as the run wrote it. Older versions wrote no checksum, and run.json tells them."""
+        """Whether recipe.toml was changed. Older versions, recognised by run.json, wrote no checksum."""
         try:
             text, mark, checksum = read_bounded(self.recipe, MAX_RECIPE).decode("utf-8").rpartition(_CHECKSUM)
         except (OSError, ValueError):
@@ -196,7 +196,7 @@ class RunFolder:
         return config.Recipe.from_values(values, finished=True)
 
     def warn_if_recipe_changed(self) -> None:
-        """Say that recipe.toml is not as the run wrote it: results would name, and use, what it says now."""
+        """Warn that recipe.toml was changed: results use and record its present content."""
         if self.recipe_changed():
             Display().warn(f"{self.recipe} was changed after the run started: results rely on what it says now.")
 

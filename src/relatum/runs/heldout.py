@@ -1,4 +1,4 @@
-"""`heldout.json`: which images a run on a folder held out, by their content.
+"""`heldout.json`: the images that a run on a folder held out, identified by their content.
 
 A folder changes: splitting it again later could test on images that the run was trained on. Datasets have fixed content
 and are split by the seed, so their runs have no such file. Neither have older runs.

@@ -39,7 +39,7 @@ def import_weights(
         backbone: the architecture's name.
         out: the run folder to create.
         data: the dataset that it was trained on.
-        method: the method that it was trained with; by default what the heads in the file tell (`find_method`).
+        method: the method that it was trained with; by default inferred from the heads in the file (`find_method`).
         aggregation: of the relation head; by default `cat` for one that takes two representations, else `mean`.
     """
     folder = RunFolder(out)
@@ -92,7 +92,7 @@ def _relation_head(head: Any, file: str | Path) -> dict[str, torch.Tensor]:
 
 
 def find_method(content: Mapping[str, Any]) -> str:
-    """The method that trained an authors' checkpoint, by the heads that it holds beside the backbone.
+    """The method that trained an authors' checkpoint, inferred from the heads that it contains besides the backbone.
 
     A relation head: relational. Discriminators of a prior or of local features: Deep InfoMax. A classifier that is an
     MLP: DeepCluster. Another MLP that ends in 64 outputs: SimCLR. A linear classifier of four outputs: RotationNet.
@@ -115,7 +115,7 @@ def find_method(content: Mapping[str, Any]) -> str:
 
 
 def _heads(content: Mapping[str, Any]) -> dict[str, Any]:
-    """What a checkpoint holds beside backbone and optimisers; the authors' supervised model has three of the latter."""
+    """The entries of a checkpoint besides backbone and optimisers, of which the authors' supervised model has three."""
     return {name: value for name, value in content.items() if name != "backbone" and not name.startswith("optimizer")}
 
 
@@ -127,10 +127,10 @@ def _tensors(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, t
             yield from _tensors(value, f"{prefix}{name}.")
 
 
-def find_aggregation(relation: Mapping[str, torch.Tensor], num_features: int, given: str | None) -> str:
+def find_aggregation(relation: Mapping[str, torch.Tensor], num_features: int, aggregation: str | None) -> str:
     """The aggregation of a relation head, checked against the width of its first layer.
 
-    Sum, mean and max have the same shapes, and a checkpoint does not say which it was: `mean` unless `given`.
+    Sum, mean and max have the same shapes, and a checkpoint does not name the one it used: `mean` by default.
     """
     first = relation.get("linear1.weight")
     width = first.shape[1] if first is not None and first.ndim == 2 else 0
@@ -138,6 +138,7 @@ def find_aggregation(relation: Mapping[str, torch.Tensor], num_features: int, gi
         fits = f"{num_features} or {2 * num_features}"
         raise InputError(f"the relation head takes {width} numbers; {fits} would fit this backbone.")
     fitting = ("cat",) if width == 2 * num_features else ("mean", "sum", "max")
-    if given is not None and given not in fitting:
-        raise InputError(f"--aggregation {given} does not fit: a head of {width} inputs is {' or '.join(fitting)}.")
-    return given or fitting[0]
+    if aggregation is not None and aggregation not in fitting:
+        expected = " or ".join(fitting)
+        raise InputError(f"--aggregation {aggregation} does not fit: a head of {width} inputs is {expected}.")
+    return aggregation or fitting[0]

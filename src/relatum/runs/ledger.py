@@ -190,7 +190,7 @@ def restore(entry: Entry, run: str | Path) -> bool:
     folder = RunFolder(run)
     try:
         recipe = tomli_w.dumps(entry.document["recipe"])
-    except (TypeError, ValueError, RecursionError, AttributeError) as error:  # null, for example, is no value of TOML
+    except (TypeError, ValueError, RecursionError, AttributeError) as error:  # TOML has no null, for example
         raise InputError(f"the recipe in {entry.path} cannot be used: {error}") from None
     folder.write_recipe(recipe)
     _copy(entry.backbone, folder.backbone)

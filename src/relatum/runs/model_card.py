@@ -1,4 +1,4 @@
-"""A folder as the Hugging Face Hub takes it: `model.safetensors`, `config.json` and a model card, `README.md`."""
+"""A folder for the Hugging Face Hub: `model.safetensors`, `config.json` and a model card, `README.md`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ your data with `relatum evaluate`.
 
 
 def write_folder(out: Path, state: Mapping[str, Tensor], info: Mapping[str, Any]) -> None:
-    """Write the folder; one that holds other files is refused."""
+    """Write the folder; an existing folder with other files is refused."""
     expected = {names.HUB_WEIGHTS, "config.json", "README.md"}
     if out.exists() and not (out.is_dir() and {path.name for path in out.iterdir()} <= expected):
         raise InputError(f"{out} exists and is not a folder that an export wrote; choose another --out.")

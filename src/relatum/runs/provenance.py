@@ -1,4 +1,4 @@
-"""Where a result was computed: version, commit, machine, threads, libraries. No host names, no user names, no paths."""
+"""Provenance of a result: version, commit, machine, threads, libraries. No host names, no user names, no paths."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LIBRARIES = ("torch", "numpy", "numba", "scikit-learn", "pillow", "safetensors"
 
 @lru_cache(maxsize=1)
 def commit() -> str | None:
-    """The git commit of the checkout that this code lies in, or None where it is not one (an installed wheel)."""
+    """The git commit of the checkout that contains this code, or None if there is none (an installed wheel)."""
     package = Path(__file__).resolve().parents[1]
     top = _git(package, "rev-parse", "--show-toplevel")
-    # Only our own repository counts: a wheel inside somebody's `.venv` lies within *their* checkout.
+    # Only relatum's repository counts: a wheel in the `.venv` of another project is inside that project's checkout.
     if top is None or Path(top).resolve() / "src" / "relatum" != package:
         return None
     return _git(package, "rev-parse", "HEAD")

@@ -1,4 +1,4 @@
-"""Read a run folder for display: take what there is, and note what is missing or unreadable. No torch here.
+"""Reads a run folder for display, and notes which files are missing or unreadable. No torch here.
 
 A run may be incomplete, written by another version, edited by hand or copied in part, so no file is trusted. The recipe
 is read as plain tables: `Recipe` would refuse a key that it does not know.
@@ -124,7 +124,7 @@ def read_runs(folders: Sequence[Path]) -> list[RunRecord]:
 
 
 def read_run(folder: Path, name: str | None = None) -> RunRecord:
-    """Read one run folder; only a folder that is missing or holds no run is an error."""
+    """Read one run folder; only a folder that is missing or contains no run is an error."""
     if not folder.is_dir():
         raise InputError(f"no run at {folder}; give the folder that `relatum pretrain --out` created.")
     parts = (names.RECIPE, names.RECORD, names.METRICS, names.EVALUATIONS, names.ARTIFACTS)

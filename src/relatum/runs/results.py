@@ -26,7 +26,7 @@ STEP = "step"  # in the metadata of weights that come from a checkpoint of an un
 
 @dataclass
 class Result:
-    """What a result file holds.
+    """The content of a result file.
 
     Attributes:
         protocol: `linear`, `knn`, `finetune`, `retrieval`, `tsne` or `classifier` (that of a supervised run).
@@ -68,7 +68,7 @@ class Result:
         return {key: value for key, value in dataclasses.asdict(self).items() if key != "path"}
 
     def sentence(self) -> str:
-        """One line for people."""
+        """A one-line summary."""
         what = f"{self.protocol} on {self.dataset} ({self.split})"
         learned = f"learned from {self.n_train:,} images, " if self.n_train else ""
         if self.accuracy is None:
@@ -77,7 +77,7 @@ class Result:
         return f"{what}: {kind} {self.accuracy:.2f} % ({learned}tested on {self.n_test:,}, {self.seconds:.1f} s)"
 
     def save(self, run: str | Path) -> Path:
-        """Write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json, whole or not at all."""
+        """Write RUN/evaluations/PROTOCOL-DATASET-SPLIT[-TAG].json atomically."""
         path = RunFolder(run).result(self.stem)
         write_json(path, with_checksum(self.document()))
         self.path = path

@@ -30,7 +30,7 @@ from relatum.system.untrusted import check_regular
 from relatum.version import __version__
 
 _KEY = "relatum"
-# Bounds of what a weights file may ask for: larger values would only make relatum allocate memory.
+# Limits for the metadata of a weights file: larger values would only make relatum allocate memory.
 _MAX_SIDE, _MAX_FEATURES = 4096, 1_000_000
 _MAX_TEXT, _TEXTS = 1000, ("backbone", "dataset", "method", "preset", "version")
 _REMOVED = 128 << 20  # weights of a network that are removed while it is built: VGG's classifier has 124 million
@@ -107,14 +107,14 @@ def load_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 
 def _lost_metadata(header: Mapping[str, str]) -> str:
-    """The metadata of a file of another program: none. Ours under another name is damaged, and must not be missed."""
+    """Empty metadata for a file of another program; an error if it is relatum's metadata under a damaged name."""
     if any(f'"{digest.KEY}": "sha256:' in value for value in header.values()):
         raise ValueError("the name of its metadata is damaged")
     return "{}"
 
 
 def _check_metadata(metadata: Any, path: Path) -> dict[str, Any]:
-    """The metadata of a weights file with every value that is used later checked: the file may be anybody's."""
+    """Check the metadata values of a weights file that are used later: the file may be untrusted."""
     if not isinstance(metadata, dict):
         raise InputError(f"{path}: the metadata is not a JSON object.")
     for name, most in (("side", _MAX_SIDE), ("num_features", _MAX_FEATURES)):

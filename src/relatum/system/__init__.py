@@ -1,1 +1,1 @@
-"""What relatum needs from the machine: files written whole or not at all, progress bars, memory. No torch here."""
+"""Access to the machine: atomic files, locks, signals, progress display, devices, memory, launchers. No torch here."""

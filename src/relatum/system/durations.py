@@ -1,4 +1,4 @@
-"""How long something takes, as text."""
+"""Durations as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: a temporary file, a sync of the file, a rename, a sync of the folder."""
+"""Atomic writing of files: a temporary file, a sync of the file, a rename, a sync of the folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_error(path: Path, error: OSError) -> WriteError:
     if isinstance(error, WriteError):
         return error
     reason = (error.strerror or str(error) or type(error).__name__).rstrip(".")
-    hint = " Make room and run the command again (pretrain: with --resume)." if error.errno in FULL else ""
+    hint = " Free some space and run the command again (pretrain: with --resume)." if error.errno in FULL else ""
     raised = WriteError(f"{path} could not be written: {reason}.{hint}")
     raised.errno, raised.strerror = error.errno, reason
     return raised
@@ -129,7 +129,7 @@ def write_bytes(path: Path, *parts: bytes | memoryview) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text atomically; bytes of file names that are no UTF-8 are written as escapes, which JSON reads back."""
+    """Write text atomically; bytes of file names that are not UTF-8 are written as escapes, which JSON reads back."""
     write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 

@@ -1,6 +1,6 @@
-"""Who started this process: torchrun, srun, relatum itself (`--devices N`), or nobody. No torch here.
+"""Detects the launcher of this process: torchrun, srun, relatum itself (`--devices N`), or none. No torch here.
 
-The launcher is trusted: it says how many processes there are and which one this is. What the user asks for must agree.
+The launcher decides how many processes there are and which one this is; `--devices` must agree with it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Owner:
         return f"process {self.process} on {self.host}, since {self.since}"
 
     def alive(self) -> bool:
-        """Whether the process is running. True on another machine, where nobody can tell."""
+        """Whether the process is running; assumed to be True on another machine, where this cannot be checked."""
         return self.host != platform.node() or process_alive(str(self.process))
 
 
@@ -154,14 +154,14 @@ def try_lock(file: IO[str] | IO[bytes]) -> bool:
 
 
 def is_folder_locked(folder: Path) -> bool:
-    """Whether another process holds the lock of a folder; False where that cannot be told."""
+    """Whether another process holds the lock of a folder; False if that cannot be determined."""
     with contextlib.suppress(OSError), (folder / LOCK).open("rb") as file:
         return is_locked(file)
     return False
 
 
 def is_locked(file: IO[bytes]) -> bool:
-    """Whether another process has locked an open file; OSError where that cannot be told."""
+    """Whether another process has locked an open file; OSError if that cannot be determined."""
     if fcntl is None:  # pragma: no cover (Windows)
         raise OSError(errno.ENOSYS, "no locks")
     return not try_lock(file)
@@ -171,13 +171,13 @@ def read_owner(file: IO[str]) -> Owner | None:
     """The owner that a lock file names, or None."""
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         owner = Owner(**json.loads(os.pread(file.fileno(), 4096, 0)))
-        if type(owner.process) is int and 0 < owner.process < 1 << 31:  # the file may be anybody's
+        if type(owner.process) is int and 0 < owner.process < 1 << 31:  # the file may be untrusted
             return owner
     return None
 
 
 def _write_owner(file: IO[str], owner: Owner | None) -> None:
-    """Name the owner in the lock file, unbuffered. The lock holds without it, so a full disk is no error."""
+    """Write the owner into the lock file, unbuffered. The lock works without it, so a full disk is not an error."""
     with contextlib.suppress(OSError):
         os.ftruncate(file.fileno(), 0)
         os.pwrite(file.fileno(), b"" if owner is None else json.dumps(asdict(owner)).encode() + b"\n", 0)
@@ -192,7 +192,7 @@ def remove_if_empty(folder: Path) -> None:
 
 
 def process_alive(pid: str) -> bool:
-    """Whether the process with this number is running; a killed process that nobody has waited for is not."""
+    """Whether the process with this id is running; a zombie process is not."""
     if not pid.isdigit():
         return False
     try:

@@ -1,4 +1,4 @@
-"""Which folders relatum has written: they may lie inside a folder of photos, and are not data.
+"""Recognises folders that relatum has written: they may be inside a folder of photos, and are not data.
 
 `cd photos; relatum pretrain .` writes `photos/runs/…`. The pictures in there must not become training images.
 """
@@ -40,7 +40,7 @@ def is_output(names: Collection[str]) -> bool:
 
 
 def only_outputs(folder: Path) -> bool:
-    """Whether a folder is an output, or holds nothing else than outputs (as `runs/` does)."""
+    """Whether a folder is an output, or contains only outputs (as `runs/` does)."""
     try:
         if is_output(_names(folder)):
             return True

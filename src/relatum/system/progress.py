@@ -27,7 +27,7 @@ from relatum.system.text import printable
 
 PATIENCE = 2.0  # seconds before a bar appears
 _LINE_SECONDS = 30.0  # without a terminal a line now and then takes the bar's place
-_MEASURED_SECONDS = 3.0  # what the first estimate of the whole is based on
+_MEASURED_SECONDS = 3.0  # steps that the first estimate of the total time is based on
 
 
 class Display:
@@ -70,7 +70,7 @@ class Display:
         self._bar = None
 
     def tick(self, step: int) -> None:
-        """A step is done; says once how long the whole will take, after the first measured steps."""
+        """Count a step; after the first measured steps, print once how long the run will take."""
         if not self._warm:  # the first step may compile kernels: 20 s that say nothing about the others
             self._warm, self._first, self._began = True, step, time.monotonic()
         elapsed = time.monotonic() - self._began
@@ -83,7 +83,7 @@ class Display:
             self._bar.update(self._task, completed=step)
 
     def update(self, step: int, row: Mapping[str, Any]) -> None:
-        """New figures."""
+        """Show new values."""
         names = {"loss": "loss", "positive_accuracy": "same", "negative_accuracy": "different"}
         if "positive_accuracy" not in row:
             names["accuracy"] = "accuracy"
@@ -118,11 +118,11 @@ def bar(
     columns = (label, BarColumn(), amount, TextColumn("left"), TimeRemainingColumn(), note)
     drawn = Progress(*columns, console=console, transient=True)
     task = drawn.add_task(printable(text), total=total, completed=start, note="")
-    begun, started, said = time.monotonic(), False, time.monotonic()
+    begun, started, printed_at = time.monotonic(), False, time.monotonic()
     last, done = "", start
 
     def advance(steps: int = 1, note: str = "") -> None:
-        nonlocal started, said, last, done
+        nonlocal started, printed_at, last, done
         last, done = printable(note) or last, done + steps
         drawn.update(task, advance=steps, note=last)
         now = time.monotonic()
@@ -130,8 +130,8 @@ def bar(
             if not started and show and now - begun > patience:
                 drawn.start()
                 started = True
-        elif now - said > _LINE_SECONDS:
-            said = now
+        elif now - printed_at > _LINE_SECONDS:
+            printed_at = now
             left = "" if total is None else _left(now - begun, done - start, total - done)
             of = "" if total is None else f" of {_amount(total, bytes)}"
             console.print(escape(printable(f"{text}: {_amount(done, bytes)}{of}{left} {last}".rstrip())))

@@ -1,4 +1,4 @@
-"""How the processes of a run meet: a store that exactly those of one launch share. torch is imported inside."""
+"""Connects the processes of a run: a store that exactly those of one launch share. torch is imported inside."""
 
 from __future__ import annotations
 
@@ -65,21 +65,21 @@ def meet(place: Place, seconds: float, store: Any = None) -> Any:
 
 
 def _connect(host: str, port: int, seconds: float) -> Any:
-    """A connection to a store. A stranger who listens on the port and never answers would be waited for without end."""
+    """Connect to a store. The time is limited: another program may listen on the port and never answer."""
     from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-    made: Future[Any] = Future()
+    connection: Future[Any] = Future()
 
     def connect() -> None:
         wait = timedelta(seconds=seconds)
         try:
-            made.set_result(TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait))
+            connection.set_result(TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=wait))
         except Exception as error:
-            made.set_exception(error)
+            connection.set_exception(error)
 
     threading.Thread(target=connect, daemon=True, name="relatum-connect").start()
     try:
-        return made.result(seconds + 5)
+        return connection.result(seconds + 5)
     except TimeoutError:
         raise RuntimeError("no answer; another program may use this port (choose another $MASTER_PORT)") from None
 
@@ -100,7 +100,7 @@ def _welcome(place: Place, store: Any, deadline: float) -> None:
 
 
 def _greet(place: Place, store: Any, deadline: float) -> bool:
-    """Give a name that nobody had before, and see whether the first process confirms it."""
+    """Register under a new unique name, and return whether the first process confirms it."""
     name = f"{uuid.uuid4()} on {socket.gethostname()}"
     store.set(f"here/{place.rank}", name)
     store.wait(["go"], timedelta(seconds=max(deadline - time.monotonic(), 1)))

@@ -1,7 +1,7 @@
-"""Standard error as relatum writes to it: a message that cannot be written is lost, and nothing else.
+"""Standard error that ignores write errors: a message that cannot be written is lost.
 
-The terminal of a training that goes on in the background may be closed, the reader of a pipe may end (`2>&1 | head`),
-and the disk of a log file may be full. None of these is a reason to stop, or to end with another exit code.
+The terminal of a run in the background may be closed, the reader of a pipe may end (`2>&1 | head`), and the disk of a
+log file may be full. None of these is a reason to stop, or to change the exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class _StandardError:
     @property
     def _stream(self) -> Any:
         stream = sys.stderr if sys.stderr is not None else _NONE
-        return getattr(stream, "rich_proxied_file", stream)  # while a bar is shown, rich puts its own in the place
+        return getattr(stream, "rich_proxied_file", stream)  # rich replaces it while a progress bar is shown
 
     def write(self, text: str) -> int:
         with contextlib.suppress(OSError, ValueError):  # ValueError: it is closed
@@ -45,7 +45,7 @@ def say(text: str) -> None:
 
 
 def discard_unwritten() -> None:
-    """Forget what could not be written: Python would try again at its end, and change the exit code to 120."""
+    """Discard unwritten output: Python would try again at exit, and change the exit code to 120."""
     try:
         if sys.stderr is not None:
             sys.stderr.flush()

@@ -1,8 +1,8 @@
 """`Team`: the connected processes of one run, which decide and fail together.
 
-The first process reads and writes the run folder and tells the others what it found (`first_does`). What every process
-does for itself is done `together`: an error in one of them ends all of them, and the first one prints it. torch is
-imported only where there are several processes.
+The first process reads and writes the run folder and sends the result to the others (`first_does`). Work that every
+process does itself runs in `together`: an error in one of them ends all of them, and the first one prints it. torch is
+imported only if there are several processes.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Team:
     # ------------------------------------------------------------------------------------------------ deciding together
 
     def first_does(self, action: Callable[[], T]) -> T:
-        """What `action` returns in the first process, which alone calls it. Its error is raised in all."""
+        """Call `action` in the first process only, and return its result in all. Its error is raised in all."""
         if self.size == 1:
             return action()
         from torch import distributed
@@ -127,7 +127,7 @@ class Team:
         return result
 
     def together(self, action: Callable[[], T]) -> T:
-        """What `action` returns in this process; an error in any process is raised in all."""
+        """Call `action` in every process, and return this one's result; an error in any process is raised in all."""
         if self.size == 1:
             return action()
         error: Exception | None = None
@@ -195,7 +195,7 @@ def _fail(code: int, text: str, *, quiet: bool = False) -> RelatumError:
 
 
 def _is_lost_connection(error: Exception) -> bool:
-    """Whether another process has disconnected. gloo's errors have no class of their own; they name its source file."""
+    """Whether another process has disconnected. gloo's errors have no separate class; they name its source file."""
     from torch.distributed import DistError  # type: ignore[attr-defined]
 
     return isinstance(error, DistError) or (isinstance(error, RuntimeError) and "gloo/" in str(error))
@@ -203,7 +203,7 @@ def _is_lost_connection(error: Exception) -> bool:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Inside, nothing is printed: torch writes a long C++ traceback when a store is gone."""
+    """Suppress output: torch prints a long C++ traceback when a store is gone."""
     sys.stderr.flush()
     kept, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)

@@ -1,4 +1,4 @@
-"""Text for terminals and spreadsheets: file names and messages may contain what these would obey."""
+"""Escaping of text for terminals and spreadsheets: file names may contain escape codes or formulas."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def _escape(character: str) -> str:
 
 
 def distance_text(distance: float) -> str:
-    """A distance for people: rounding errors between equal images (2e-07) read 0.00."""
+    """A distance for display: rounding errors between equal images (2e-07) are shown as 0.00."""
     return "0.00" if abs(distance) < 1e-4 else f"{distance:.3g}"

@@ -1,7 +1,7 @@
-"""Texts in files that may be anybody's: read in bounded memory, and parsed in bounded time. No torch here.
+"""Reads untrusted text files in bounded memory, and parses them in bounded time. No torch here.
 
-A folder from a stranger may hold a pipe, a link to a device, gigabytes, or JSON and TOML nested a million times. All of
-that is a `ValueError` here, which callers report as they report a damaged file.
+An untrusted folder may contain a pipe, a link to a device, gigabytes, or JSON and TOML nested a million times. All of
+these raise a `ValueError` here, which callers report like a damaged file.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""A run from start to end: the recipe resolved once, batches, the loop, the optimiser."""
+"""Training of a run: resolving the recipe, batches, the training loop, the optimiser."""

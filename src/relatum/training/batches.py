@@ -26,7 +26,7 @@ from relatum.training.view_sources import Visible, sources
 
 
 class BatchMaker:
-    """Makes the batch of any step of a run.
+    """Computes the batch of any step of a run.
 
     Args:
         images: the training set.
@@ -158,7 +158,7 @@ class BatchMaker:
         self._pixels.close()
 
     def names(self, indices: NDArray[np.int64]) -> list[str]:
-        """A name per image for people: its file; empty where images have none. Labels are not looked at."""
+        """A name per image for display: its file; empty if images are not files. Labels are not used."""
         return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
 
     def _views(self, pixels: Any, numbers: NDArray[np.int64], params: views.ViewParams, side: int) -> torch.Tensor:

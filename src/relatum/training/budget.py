@@ -98,8 +98,8 @@ def plan(budget: float, steps: int, seconds: dict[int, float], epochs: int | Non
         Recipe keys; `limit` is true if not even one epoch fits.
     """
     fitting = {views: int(budget / (steps * cost)) for views, cost in seconds.items()}
-    wanted = _ENOUGH if epochs is None else epochs
-    views = max([v for v, number in fitting.items() if number >= wanted], default=min(fitting))
+    least = _ENOUGH if epochs is None else epochs
+    views = max([v for v, number in fitting.items() if number >= least], default=min(fitting))
     values: Values = {"views.number": views}
     if epochs is None:
         values["train.epochs"] = min(_MOST, max(1, fitting[views]))

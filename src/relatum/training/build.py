@@ -104,7 +104,7 @@ def compile_where_asked(
 
 
 def compile_backbone(objective: Objective, example: Tensor, fabric: Fabric) -> str | None:
-    """Compile what is worth compiling and try it once; weights and buffers are left as they were.
+    """Compile the parts of the objective that gain from it and try them once; weights and buffers do not change.
 
     Returns:
         None, or the reason why it is not compiled (then everything is as before).

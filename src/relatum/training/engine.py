@@ -19,7 +19,7 @@ from relatum.system.launcher import Place
 
 
 class _Environment(ClusterEnvironment):
-    """Tells Fabric what the launcher told us: who this process is among those that exist."""
+    """Tells Fabric the place of this process among those that the launcher started."""
 
     def __init__(self, place: Place) -> None:
         self.place = place

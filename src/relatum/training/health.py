@@ -1,6 +1,6 @@
-"""Watches what a training run learns: a loss that explodes, representations that collapse, predictions at chance.
+"""Warns about a run that learns nothing: a loss that explodes, representations that collapse, predictions at chance.
 
-All are warned about while training runs, when a smaller learning rate or other data still help. The numbers come from
+The warnings appear while training runs, when a smaller learning rate or other data still help. The numbers come from
 a forward pass in eval mode over one view of the last mini-batch of an epoch: it changes no weight, buffer or draw.
 """
 
@@ -58,7 +58,7 @@ def spread(backbone: nn.Module, images: Tensor) -> dict[str, float]:
 
 
 def not_finite(loss: Tensor, module: nn.Module) -> str:
-    """What is not finite, the loss or the weights and buffers; empty if all are."""
+    """A message if the loss, or the weights and buffers, are not finite; empty if all are finite."""
     if not bool(torch.isfinite(loss)):
         return f"the loss is {loss.item()}"
     tensors = (value for value in module.state_dict().values() if isinstance(value, Tensor))

@@ -45,12 +45,12 @@ class Trainer:
         objective: the method, on the CPU; Fabric moves it.
         recipe: the complete recipe.
         maker: makes the batch of any step.
-        folder: where the run lives.
+        folder: the run folder.
         info: metadata of the weights.
         fabric: devices and precision, launched.
         features: gives clean features of all training images, for `Objective.start_epoch`.
-        monitor: looks at the backbone every `log.knn_every` epochs and gives numbers for the log.
-        display: what people see.
+        monitor: evaluates the backbone every `log.knn_every` epochs and returns numbers for the log.
+        display: prints progress and messages.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Trainer:
     # ------------------------------------------------------------------------------------------------------- state
 
     def state(self) -> checkpoint.State:
-        """All that exact resume needs."""
+        """The state that an exact resume needs."""
         return {
             "objective": self.objective.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -138,7 +138,7 @@ class Trainer:
         self._good, self._saved_at = (self.folder.last, self.step), time.monotonic()
 
     def _check_folder(self) -> None:
-        """Stop where the folder has gone: what is saved now would be half a run, and the other half is elsewhere."""
+        """Stop if the folder was moved or removed: a checkpoint saved now would be only a part of the run."""
         if self._in_folder and not self.folder.exists():
             raise RelatumError(
                 f"{self.folder.path} was moved or removed during training. Its checkpoints moved with it: "
@@ -171,7 +171,7 @@ class Trainer:
                 if stop or (stopped and self.maker.world == 1):
                     self._check_finite(loss)
                     self.save(metrics)
-                    self.fabric.barrier()  # nobody ends before the first process has saved: launchers kill the rest
+                    self.fabric.barrier()  # no process ends before the first one has saved: launchers kill the rest
                     signum = stopped[0] if stopped else signal.SIGTERM
                     error = Interrupted(signum, f"stopped at step {self.step} of {self.total}; --resume continues.")
                     error.quiet = not self.fabric.is_global_zero
@@ -189,7 +189,7 @@ class Trainer:
             message = torch.cat([message, stopping.to(loss.dtype)[None]])
             distributed.all_reduce(message)
             message, stopping = message[:-1], message[-1]
-        else:  # hosts tell one another directly, and nobody waits for a device
+        else:  # exchanged between hosts, so that no process waits for a device
             distributed.all_reduce(message)
             distributed.all_reduce(stopping)
         loss, *means = message / self.maker.world
@@ -286,7 +286,7 @@ class Trainer:
         }
 
     def _look(self, epoch: int, batch: Batch) -> dict[str, float]:
-        """Numbers about the backbone, which is looked at in eval mode, so that nothing of the run changes."""
+        """Metrics of the backbone, computed in eval mode, so that the run does not change."""
         if not self.fabric.is_global_zero:
             return {}
         numbers = health.spread(self.objective.backbone, batch.views[0])

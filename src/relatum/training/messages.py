@@ -1,4 +1,4 @@
-"""What people read before training starts: the data, the method, the machine, and warnings."""
+"""Messages that are printed before training starts: the data, the method, the machine, and warnings."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _as_flags(defaults: Values) -> str:
 
 
 def _expectation(resolved: Resolved) -> str:
-    """Why so many epochs, what to expect of them, and how to get a first answer sooner."""
+    """The reason for the number of epochs, what to expect, and how to get a first result sooner."""
     recipe = resolved.recipe
     views = recipe.train.epochs * len(resolved.images) * recipe.views.number / 1e6
     why = "200 epochs are the most that the paper trains" if recipe.train.epochs == 200 else "with fewer it learns less"
@@ -129,7 +129,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def not_finite(what: str, step: int, images: list[str], good: tuple[Path, int] | None) -> str:
-    """The error of a run whose numbers overflowed: what, where, and what is left.
+    """The error for values that are not finite: which ones, at which step, and the last good checkpoint.
 
     Args:
         what: the loss or the weights.

@@ -1,4 +1,4 @@
-"""Looks at the backbone on clean images: features for objectives that need them, kNN accuracy, classifier logits."""
+"""Evaluates the backbone on clean images: features for objectives that need them, kNN accuracy, classifier logits."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The pixels of a step, where its views are computed: all images, or those of the step as bytes.
+"""The pixels of a step, on the device that computes its views: all images, or those of the step as bytes.
 
-All images are at hand if they lie in memory or in a memory map, or if they fit the memory of a GPU. Where they do not
-fit, the bytes of the step's images are copied to the GPU. Images of a stream are decoded in threads, some steps ahead.
+All images are available if they are in memory or in a memory map, or if they fit in GPU memory. Otherwise the bytes of
+the step's images are copied to the GPU. Images of a stream are decoded in threads, some steps ahead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Numbers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class StepPixels:
-    """What the views of a step are computed from.
+    """The pixels that the views of a step are computed from.
 
     Attributes:
         rows: (R, H, W, 3) uint8, an array or a tensor on the device that makes the views.
@@ -74,7 +74,7 @@ class PixelSource:
         return StepPixels(self._upload(rows), actual[slots], slots, np.searchsorted(needed, source_KM))
 
     def close(self) -> None:
-        """Stop decoding ahead; any step can still be asked for."""
+        """Stop decoding ahead; any step can still be read."""
         if self._ahead is not None:
             self._ahead.close()
 

@@ -1,4 +1,4 @@
-"""From a draft (what the user asked for) to a complete recipe with its data. Every `auto` is resolved here, once."""
+"""Completes the recipe from a draft (the user's settings) and loads its data. Every `auto` is resolved here, once."""
 
 from __future__ import annotations
 

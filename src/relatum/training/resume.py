@@ -1,4 +1,4 @@
-"""What a resumed run continues from: its recipe and its newest good checkpoint, which must agree."""
+"""Reads the recipe and the newest good checkpoint of a run to resume, which must agree."""
 
 from __future__ import annotations
 

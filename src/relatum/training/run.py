@@ -1,4 +1,4 @@
-"""A run from a complete recipe to finished weights: objective, batches, training loop, artifacts, weights."""
+"""Trains a run from a complete recipe to finished weights: objective, batches, training loop, artifacts, weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures that only the training process can take: what the learner saw, and which pairs its head is surest of."""
+"""Artifacts that training saves for the report: views, and the pairs that the relation head is most sure of."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAIR_VIEWS = 4  # views per image among which pairs are scored
 
 
 def _pictures(views_NCHW: Tensor, mean: Tensor, std: Tensor) -> NDArray[np.uint8]:
-    """Normalised views back to what people see: (N, H, W, 3) uint8."""
+    """Undo the normalisation of views: (N, H, W, 3) uint8."""
     shown = views_NCHW.cpu().float() * std.view(3, 1, 1) + mean.view(3, 1, 1)
     return (shown.clamp(0, 1) * 255).round().byte().permute(0, 2, 3, 1).contiguous().numpy()
 

@@ -86,7 +86,7 @@ def test_errors_are_reported(root: Path, tmp_path: Path, picture) -> None:
     with pytest.raises(InputError, match=r"val_annotations\.txt cannot be read"):
         relatum.data.load("tiny-imagenet", "test", root=root)
     (place / "val").rename(place / "away")
-    with pytest.raises(InputError, match="val holds no images"):
+    with pytest.raises(InputError, match="val contains no images"):
         relatum.data.load("tiny-imagenet", "test", root=root)
     for file in (place / "train").rglob("*.JPEG"):
         file.write_bytes(b"")

@@ -41,9 +41,9 @@ def _read(
         split: `train` or `test`.
         root: the data root.
         files: the split's batches, in order.
-        meta: the file that holds the class names.
-        labels_key: where a batch holds its labels.
-        names_key: where `meta` holds the class names.
+        meta: the file with the class names.
+        labels_key: key of the labels in a batch.
+        names_key: key of the class names in `meta`.
     """
     folder = locate(dataset, root, (files[0], meta))
     if not any((folder / file).exists() for file in files):

@@ -44,10 +44,10 @@ def read_class_folders(
     """
     labels = {name: label for label, name in enumerate(classes)}
     if not folder.is_dir():
-        raise Absent(f"{folder} holds no images.")
+        raise Absent(f"{folder} contains no images.")
     listing = scan(folder)
     if not listing.files:
-        raise InputError(f"{folder} holds no images.")
+        raise InputError(f"{folder} contains no images.")
     file_classes = [_class(file, class_of_file) for file in listing.files]
     for file, name in zip(listing.files, file_classes, strict=True):
         if name not in labels:

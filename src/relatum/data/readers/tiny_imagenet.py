@@ -1,7 +1,7 @@
 """Reads `tiny-imagenet-200`: JPEG files of 64 × 64 pixels, decoded once into the cache.
 
 `train` is `train/<wnid>/images/*.JPEG`. `test` is the archive's `val` folder, either as published (`val/images` with
-`val/val_annotations.txt`) or rearranged into one folder per class, as many people do.
+`val/val_annotations.txt`) or rearranged into one folder per class, as is common.
 """
 
 from __future__ import annotations

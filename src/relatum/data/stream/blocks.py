@@ -1,7 +1,7 @@
-"""A cache on disk for blocks of remote shards. It never takes more room than it was given.
+"""A cache on disk for blocks of remote shards, of bounded size.
 
-A process has a folder of its own, which it locks; the next process that takes the folder uses the blocks that are
-there, if they are of the same shards. Each block ends with its checksum: a damaged one is fetched again.
+Each process locks a separate folder. A later process that takes over the folder reuses its blocks if they are of the
+same shards. Each block ends with its checksum: a damaged one is fetched again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from relatum.system.files import write_error
 from relatum.system.locks import try_lock
 
 _LARGEST, _SMALLEST = 4 << 20, 256 << 10  # bytes of a block
-_BLOCKS = 64  # that a cache holds at least, where blocks are not the smallest
+_BLOCKS = 64  # minimum number of blocks in a cache, unless blocks are of the smallest size
 _CHECK = 4  # bytes of the checksum
 _Key = tuple[int, int]  # number of the shard, number of the block
 

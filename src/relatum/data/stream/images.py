@@ -1,7 +1,7 @@
-"""`StreamedImages`: in the place of an array of images, it decodes the images that are asked for, in threads.
+"""`StreamedImages`: used like an array of images, it decodes images when they are indexed, in threads.
 
-An image that cannot be decoded is replaced by the next one that can, which is a pure function of the data; it is named
-once, and counted.
+An image that cannot be decoded is replaced by the next one that can, which is a pure function of the data; it is
+reported once, and counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PIECE = 1 << 16  # rows of the index that are hashed at a time
 
 @dataclass
 class _Source:
-    """What all selections of one stream share."""
+    """The state that all selections of one stream share."""
 
     index: ShardIndex
     store: Store
@@ -83,7 +83,7 @@ class StreamedImages:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """As of an array."""
+        """The shape, as of an array."""
         return len(self.numbers), self._source.side, self._source.side, 3
 
     @property
@@ -154,7 +154,7 @@ class StreamedImages:
         return np.asarray(self[:], dtype)
 
     def sample(self, indices: NDArray[np.int64]) -> NDArray[np.uint8]:
-        """Single images from all over the shards: what lies around them is not fetched. Damaged ones are left out."""
+        """Single images from all shards, without fetching their neighbours. Damaged ones are left out."""
 
         def work(index: np.int64) -> NDArray[np.uint8] | None:
             try:

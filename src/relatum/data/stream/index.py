@@ -1,8 +1,8 @@
-"""The written index of shards: for every image its shard, offset, size, class and name.
+"""The index of shards on disk: for every image its shard, offset, size, class and name.
 
-It is written once, by `relatum data shard` (three files beside them) or when shards without one are first used (in
-the cache). The lists are read through memory maps, so a process does not hold them: 28 bytes per image and its name on
-disk. Images of a shard are numbered in the order in which they lie in it, one shard after the other.
+It is written once, by `relatum data shard` (three files beside the shards) or when shards without an index are first
+used (in the cache). It is read through memory maps and takes no memory: 28 bytes per image and its name on disk.
+Images are numbered in the order in which they are stored, one shard after the other.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ShardIndex:
         return len(self.samples)
 
     def place(self, number: int) -> tuple[int, int, int]:
-        """Where an image lies: the number of its shard, offset and size in bytes."""
+        """The location of an image: the number of its shard, offset and size in bytes."""
         row = self.samples[number]
         shard = int(np.searchsorted(self.firsts, number, side="right")) - 1
         return shard, int(row["offset"]), int(row["size"])
@@ -84,7 +84,7 @@ Numbers = NDArray[np.int64] | range  # of images of an index
 
 
 class Names(Sequence[str]):
-    """The names of some images of an index, read when they are asked for."""
+    """The names of some images of an index, read when they are indexed."""
 
     def __init__(self, index: ShardIndex, numbers: Numbers, prefix: str = "") -> None:
         self._index, self._numbers, self._prefix = index, numbers, prefix
@@ -113,7 +113,7 @@ def open_index(store: Store) -> ShardIndex:
 
 
 def _beside(store: Store) -> ShardIndex | None:
-    """The index that lies beside the shards; None if there is none, or if the shards have changed since."""
+    """The index stored beside the shards; None if there is none, or if the shards have changed since."""
     try:
         content = store.read_file(INDEX_FILE)
         if content is None:
@@ -212,7 +212,7 @@ def _read(folder: Path, content: bytes, *, check: bool) -> ShardIndex:
 
 
 def _check_rows(index: ShardIndex) -> None:
-    """Every image must lie in its shard, and its name in the list of names: the index may be anybody's."""
+    """Check that images lie within their shards and names within the list of names: the index may be untrusted."""
     if not len(index):
         return
     ends = index.samples["offset"].astype(np.uint64) + index.samples["size"]

@@ -1,4 +1,4 @@
-"""Lists the images of one tar file. What cannot be read is skipped, with its name and the reason."""
+"""Lists the images of one tar file. Members that cannot be read are skipped and reported with the reason."""
 
 from __future__ import annotations
 

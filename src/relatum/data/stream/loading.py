@@ -1,4 +1,4 @@
-"""From shards to an `ImageSet` that is streamed: splits and classes from the index, statistics from a sample.
+"""Loads shards as a streamed `ImageSet`: splits and classes from the index, statistics from a sample.
 
 The rules for splits and classes are those of folders (`relatum.data.folder`).
 """

@@ -1,4 +1,4 @@
-"""A short way for the most common file in shards of small images: an RGB PNG that needs no resizing.
+"""A fast path for the most common file in shards of small images: an RGB PNG that needs no resizing.
 
 Pillow takes 59 µs for such a file of 32 x 32 pixels, most of it Python code that holds the interpreter lock, which
 training needs too. This takes 24 µs, most of it without the lock. Any other file, and any damaged one, is left to

@@ -1,6 +1,6 @@
-"""Where shards lie: tar files on a disk, or at a URL that fsspec can open (https, s3, gs, ...).
+"""Access to shards: tar files on a disk, or at a URL that fsspec can open (https, s3, gs, ...).
 
-fsspec is needed for URLs alone (extra `remote`). Reading from a URL is tried again a few times before it is an error.
+fsspec is needed only for URLs (extra `remote`). Reading from a URL is retried a few times before it is an error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Store(Protocol):
 
     @property
     def stamp(self) -> str:
-        """Changes when a shard does."""
+        """A string that changes when a shard changes."""
 
     def read(self, number: int, start: int, size: int) -> bytes:
         """At most `size` bytes of a shard."""
@@ -62,7 +62,7 @@ class Store(Protocol):
         """A shard as a file, to be read from its start to its end."""
 
     def keeps(self, stretches: int, size: int) -> bool:
-        """Whether stretches of so many bytes can be read again and again without fetching them again."""
+        """Whether ranges of these sizes, in bytes, can be read repeatedly without fetching them again."""
 
     def read_file(self, name: str) -> bytes | None:
         """A file that lies beside the shards, or None."""
@@ -245,7 +245,7 @@ class RemoteShards:
 
 
 def _patient(call: Callable[[], T], path: str) -> T:
-    """Call again after an error of the network; a file that is not there is no such error."""
+    """Call a function, and retry after a network error; a missing file is not retried."""
     for attempt in range(_TRIES):
         try:
             return call()
