@@ -333,7 +333,7 @@ def test_an_embedder_from_a_stranger(evil: Path, run: Path) -> None:
     assert relatum.Embedder.load(folder).out is None
     for text in ("[" * 100_000, "[]", "{}x", '{"surprise": 1}'):
         (folder / "embedder.json").write_text(text)
-        assert "holds no embedder" in refused(lambda: relatum.Embedder.load(folder))
+        assert "contains no embedder" in refused(lambda: relatum.Embedder.load(folder))
 
 
 # ------------------------------------------------------------------------------------------------- indexes and entries

@@ -55,7 +55,7 @@ def test_it_is_saved_without_pickle(fitted: relatum.Embedder, paths: list[Path],
     loaded = relatum.Embedder.load(folder)
     assert loaded.get_params() == fitted.get_params()
     np.testing.assert_array_equal(loaded.transform(paths[:4]), fitted.transform(paths[:4]))
-    with pytest.raises(InputError, match="holds no embedder"):
+    with pytest.raises(InputError, match="contains no embedder"):
         relatum.Embedder.load(tmp_path)
 
 

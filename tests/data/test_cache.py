@@ -92,7 +92,7 @@ def test_an_entry_that_another_process_removes_is_built_again(
     monkeypatch.setattr(decoded, "_read_meta", removed)
     assert len(relatum.data.load(tmp_path)) == 3
     left[0] = 99
-    with pytest.raises(RelatumError, match="again and again"):
+    with pytest.raises(RelatumError, match="repeatedly removed"):
         relatum.data.load(tmp_path)
 
 
