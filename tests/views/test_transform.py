@@ -37,6 +37,7 @@ def test_an_image_becomes_k_views() -> None:
     assert not torch.equal(built[0], built[1])
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # on a machine with one core
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_data_loader_gives_what_an_objective_takes(workers: int) -> None:
     torch.manual_seed(0)
