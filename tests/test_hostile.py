@@ -30,6 +30,7 @@ from relatum import api, backbones, config
 from relatum.collection.index import index_file
 from relatum.collection.indexing import build_index
 from relatum.data import shards
+from relatum.data.stream import index as shard_index
 from relatum.data.stream.store import INDEX_FILE
 from relatum.errors import RelatumError
 from relatum.runs import checkpoint, ledger
@@ -361,6 +362,24 @@ def test_an_index_of_shards_from_a_stranger(kind: str, tmp_path: Path, capsys: p
     document = json.loads((out / INDEX_FILE).read_text())
     (out / INDEX_FILE).write_text(json.dumps(INDEXES[kind](document)))
     assert len(relatum.data.load(out)) == 4
+    assert "listed again" in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_image_of_two_gigabytes_in_an_index_of_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It was read whole, by each thread, from a shard that takes no room on the disk."""
+    for i in range(4):
+        (tmp_path / f"{i}.png").write_bytes(png(i))
+    out = tmp_path / "shards"
+    shards.write([f"{i}.png" for i in range(4)], lambda name: tmp_path / name, out)
+    document = json.loads((out / INDEX_FILE).read_text())
+    os.truncate(out / document["shards"][0], 3 << 30)
+    samples = np.fromfile(out / "relatum-index.samples", shard_index._SAMPLE)
+    document["sizes"], samples["size"][1] = [3 << 30], 2 << 30
+    samples.tofile(out / "relatum-index.samples")
+    document["digests"][0] = shard_index._digest(out / "relatum-index.samples")
+    (out / INDEX_FILE).write_text(json.dumps(document))
+    images = relatum.data.load(out, storage="stream").images
+    assert len({image.tobytes() for image in images}) == 4
     assert "listed again" in " ".join(capsys.readouterr().err.split())
 
 

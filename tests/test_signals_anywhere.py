@@ -37,6 +37,23 @@ COMMANDS = {
     "shard": "data shard DATA --out OUT/shards",
     "export": "export RUN --format torch-export --out OUT/x.pt2",
 }
+PROGRAM = """
+import contextlib, sys
+from relatum import cli
+from relatum.system import signals
+raising = signals.raising
+
+@contextlib.contextmanager
+def announced():
+    signals.raising = raising
+    with raising() as received:
+        print("ready", flush=True)
+        yield received
+
+signals.raising = announced
+sys.argv[0] = "relatum"
+cli.main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +77,13 @@ def command(name: str, places: dict[str, Path], folder: Path) -> list[str]:
 
 
 def start(arguments: list[str], folder: Path) -> tuple[subprocess.Popen[str], float]:
-    """A command, and when it was ready: a signal before Python has started is none of ours."""
+    """A command, and when it was ready: a signal before it handles signals is none of ours.
+
+    Under load a process may wait for a CPU for tenths of a second, so it says itself when that is the case.
+    """
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "RELATUM_CACHE": str(folder / "cache")}
-    program = (
-        "import sys, runpy; sys.argv[0] = 'relatum'\nfrom relatum import cli\nprint('ready', flush=True)\ncli.main()"
-    )
     process = subprocess.Popen(
-        [sys.executable, "-c", program, *arguments[3:]],
+        [sys.executable, "-c", PROGRAM, *arguments[3:]],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -174,3 +174,19 @@ main(["list", "methods"])
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 128 + number, done.stderr
     assert done.stderr == f"stopped by {number.name}.\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("place", ["_show_warnings_as_notes", "discard_unwritten"])
+def test_a_signal_before_or_after_the_command_itself(place: str, number: signal.Signals, tmp_path: Path) -> None:
+    """It killed the process without a word, or with a traceback: signals were handled during imports and commands."""
+    program = f"""
+import os, sys
+from relatum.cli import app, main
+app.{place} = lambda: os.kill(os.getpid(), {int(number)})
+sys.argv = ["relatum", "list", "methods"]
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 128 + number, done.stderr
+    assert done.stderr == f"stopped by {number.name}.\n"

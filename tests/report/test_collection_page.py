@@ -59,7 +59,10 @@ def test_explore_needs_the_weights_of_a_finished_run_and_not_its_recipe(page: Pa
     photos.mkdir()
     for i in range(12):
         Image.new("RGB", (40, 40), (20 * i, 90, 200 - 10 * i)).save(photos / f"{i}.png")
+    litter = run / ".run.json.killed.part"  # a process was killed when its weights were written, but not yet its record
+    litter.touch()
     assert relatum.explore(photos, out=run, quiet=True) == run / "explore.html"
+    assert not litter.exists()
 
 
 def test_the_page_holds_everything_and_loads_nothing(page: Path) -> None:

@@ -14,6 +14,7 @@ class Handler(SimpleHTTPRequestHandler):
     """A web server that answers ranges, as storage services do."""
 
     failures = 0
+    short_answers = 0  # ranges of which only half is sent
 
     def do_GET(self) -> None:
         if type(self).failures and self.path.endswith(".tar"):
@@ -28,6 +29,9 @@ class Handler(SimpleHTTPRequestHandler):
         first, last = wanted.removeprefix("bytes=").split("-")
         content = path.read_bytes()
         part = content[int(first) : int(last) + 1 if last else None]
+        if type(self).short_answers and self.path.endswith(".tar"):
+            type(self).short_answers -= 1
+            part = part[: len(part) // 2]
         self.send_response(206)
         self.send_header("Content-Length", str(len(part)))
         self.send_header("Content-Range", f"bytes {first}-{int(first) + len(part) - 1}/{len(content)}")

@@ -50,6 +50,8 @@ def explore(
     run = RunFolder(Path(out) if out is not None else Path("runs") / source.resolve().name)
     display = Display(quiet=quiet)
     if run.finished():
+        with contextlib.suppress(InputError), run.lock():  # removes the temporary files of a process that was killed
+            pass
         display.print(f"{run.path} is trained already and is used as it is; --out NEW_RUN trains another one.")
         with contextlib.suppress(InputError):  # a damaged recipe: the weights are enough
             trained_on = run.read_recipe().data.name

@@ -6,6 +6,7 @@ the table of commands is imported inside `main`, so that a Ctrl-C during this im
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from relatum.cli.stops import print_stop
@@ -17,8 +18,12 @@ __all__ = ["main"]
 def main(arguments: list[str] | None = None) -> None:
     """Run a command and exit; errors are one or two lines on standard error."""
     try:
-        with signals.raising():
+        with signals.raising():  # until the end: in a gap, a signal would kill the process without a word
             from relatum.cli.app import main as run
+
+            run(arguments)
     except KeyboardInterrupt as error:
         sys.exit(print_stop(error))
-    run(arguments)
+    finally:
+        if arguments is None:  # a Ctrl-C while the interpreter shuts down would print a traceback
+            signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -113,8 +113,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = [argument for argument in arguments if argument != "--debug"]
     with command_line():
         code = _run(arguments, debug)
-    if is_program:  # a Ctrl-C while the interpreter shuts down would print a traceback
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if is_program:
         discard_unwritten()
     sys.exit(code)
 

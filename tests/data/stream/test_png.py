@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
+from relatum.data.decode import decode
 from relatum.data.stream.png import filtered_rows, undo_filters
 
 SIDE = 12
@@ -93,6 +94,22 @@ def test_other_sizes_and_files_with_exif_or_transparency_are_left_to_pillow() ->
     assert ours(saved(Image.new("RGB", (SIDE, SIDE)), transparency=(0, 0, 0))) is None
     assert ours(file(random_rows(0, [0]), start=header(interlaced=1))) is None
     assert ours(b"") is None
+
+
+def test_orientation_in_a_text_is_left_to_pillow() -> None:
+    """ImageMagick writes EXIF data as a text, and Pillow finds it: such a picture was not turned when streamed."""
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    profile = exif.tobytes().hex()
+    texts = (
+        f"Raw profile type exif\0\nexif\n{len(profile) // 2}\n{profile}",
+        'XML:com.adobe.xmp\0<x tiff:Orientation="6"/>',
+    )
+    for text in texts:
+        content = file(random_rows(0, [0]), before=chunk(b"tEXt", text.encode()))
+        turned = decode(io.BytesIO(content), SIDE)
+        np.testing.assert_array_equal(turned, np.rot90(pillow(content), -1))
+        assert ours(content) is None
 
 
 def test_damaged_files_are_left_to_pillow() -> None:

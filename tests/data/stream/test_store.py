@@ -75,6 +75,16 @@ def test_failures_of_the_network_are_tried_again(server: str, monkeypatch: pytes
         Handler.failures = 0
 
 
+def test_an_answer_that_is_too_short_is_tried_again(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was kept in the cache as if the shard ended there, so that its images were damaged in every later run."""
+    images = relatum.data.load(server).images
+    monkeypatch.setattr("relatum.data.stream.store._WAIT", 0.01)
+    monkeypatch.setattr(Handler, "short_answers", 2)
+    assert number_of(images[:]).tolist() == list(range(90))
+    assert Handler.short_answers == 0
+    assert images.damaged == []
+
+
 def test_a_missing_shard_is_named(server: str, tmp_path: Path) -> None:
     (tmp_path / "web" / "part-001.tar").unlink()
     images = relatum.data.load(f"{server}/part-{{000..002}}.tar")

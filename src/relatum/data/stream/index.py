@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from relatum.data import cache
 from relatum.data.arrays import Damaged
 from relatum.data.imageset import Skipped
-from relatum.data.stream.listing import list_images
+from relatum.data.stream.listing import MAX_MEMBER, list_images
 from relatum.data.stream.store import INDEX_FILE, Store
 from relatum.system.progress import Display, bar
 from relatum.system.untrusted import check_regular, parse_json
@@ -222,6 +222,7 @@ def _check_rows(index: ShardIndex) -> None:
         index.samples["offset"].min() < _HEADER
         or (index.samples["offset"] > shard_ends).any()
         or (ends > shard_ends).any()
+        or int(index.samples["size"].max()) > MAX_MEMBER
         or int(index.samples["folder"].max()) >= len(index.folders)
         or int(name_ends[-1]) > len(index.names)
         or (name_ends[1:] < name_ends[:-1]).any()

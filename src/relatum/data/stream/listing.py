@@ -12,7 +12,7 @@ from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
 from relatum.data.stream.store import Store
 
-_MAX_MEMBER = 256 << 20  # bytes of an image; a member is read as a whole
+MAX_MEMBER = 256 << 20  # bytes of an image; a member is read as a whole
 
 
 @dataclass
@@ -74,8 +74,8 @@ def _add(
         skipped.append(Skipped(name, "not a regular file"))
     elif image and not 0 <= member.size <= size - member.offset_data:
         skipped.append(Skipped(name, "the shard ends in the middle of it"))
-    elif image and member.size > _MAX_MEMBER:
-        skipped.append(Skipped(name, f"larger than {_MAX_MEMBER >> 20} MiB"))
+    elif image and member.size > MAX_MEMBER:
+        skipped.append(Skipped(name, f"larger than {MAX_MEMBER >> 20} MiB"))
     elif image:
         images.append(Member(name, member.offset_data, member.size))
     elif ending == ".cls" and member.isreg() and 0 <= member.size < 20:

@@ -18,6 +18,7 @@ from relatum.kernels import numba_available
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _WITHOUT_PIXELS = {b"gAMA", b"sRGB", b"cHRM", b"pHYs", b"tIME", b"tEXt", b"bKGD", b"sBIT"}  # and without EXIF data
+_ORIENTATION = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")  # texts in which Pillow looks for it
 _CHUNK = struct.Struct(">I4s")  # length and type, before the data of a chunk
 _CRC = 4  # bytes behind it
 
@@ -42,7 +43,7 @@ def filtered_rows(content: bytes, side: int) -> bytes | None:
             if zlib.crc32(content[place + 4 : end]) != int.from_bytes(content[end : end + _CRC], "big"):
                 return None
             parts.append(content[place + _CHUNK.size : end])
-        elif kind not in _WITHOUT_PIXELS:
+        elif kind not in _WITHOUT_PIXELS or content.startswith(_ORIENTATION, place + _CHUNK.size):
             return None
         place = end + _CRC
     size = side * (1 + 3 * side)

@@ -240,8 +240,17 @@ class RemoteShards:
 
     def _fetch(self, number: int, start: int, size: int) -> bytes:
         path = self._paths[number]
-        content = bytes(_patient(lambda: self._system.cat_file(path, start=start, end=start + size), path))
-        return content if len(content) <= size else content[start : start + size]  # a server that ignores ranges
+        expected = min(size, max(0, (self.sizes[number] or 0) - start))
+
+        def fetch() -> bytes:
+            content = bytes(self._system.cat_file(path, start=start, end=start + size))
+            if len(content) > size:  # a server that ignores ranges
+                content = content[start : start + size]
+            if len(content) < expected:  # in the cache it would stay, as a damaged image, for all later runs
+                raise OSError(f"{len(content):,} of {expected:,} bytes arrived")
+            return content
+
+        return _patient(fetch, path)
 
 
 def _patient(call: Callable[[], T], path: str) -> T:
