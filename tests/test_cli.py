@@ -344,6 +344,28 @@ def test_the_help_shows_defaults_that_depend_on_the_data_or_the_method() -> None
         assert f"(default: {default}" in shown  # in square brackets, rich would take it for markup and drop it
 
 
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ((), "relatum [OPTIONS] COMMAND [ARGS]..."),
+        (("search",), "relatum search [OPTIONS] RUN GALLERY QUERY..."),
+        (("list",), "relatum list [OPTIONS] {methods|backbones|datasets|tables}"),
+        (("duplicates",), "relatum duplicates [OPTIONS] RUN DATA"),
+        (("pretrain",), "relatum pretrain [OPTIONS] [DATA]"),
+        (("data", "shard"), "relatum data shard [OPTIONS] FOLDER"),
+    ],
+)
+def test_the_help_shows_no_types_of_arguments_and_flags(
+    command: tuple[str, ...], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The CLI library would write `{RUN}`, `<list[Path]>`, `<bool>` and `<int range>`."""
+    run(*command, "--help")
+    shown = capsys.readouterr().out
+    assert f"Usage: {usage}\n" in "\n".join(line.strip() for line in shown.splitlines())
+    for text in ("<bool>", "list[", "range>", "{RUN}"):
+        assert text not in shown
+
+
 def test_the_defaults_in_the_help_of_pretrain_are_those_of_the_recipe() -> None:
     """The help is text, because the command line does not import the recipe before a command runs."""
     recipe = config.draft(flags={"data.name": "cifar10"}).request

@@ -20,6 +20,8 @@ from typing import Annotated, Any
 import typer
 
 from relatum.cli import collections, data, evaluation, paper, tools, training, weights
+from relatum.cli.help import Command as CommandWithHelp
+from relatum.cli.help import Group
 from relatum.cli.stops import print_stop
 from relatum.errors import Interrupted, RelatumError, command_line, describe, unknown
 from relatum.system import signals
@@ -50,13 +52,14 @@ DATA_COMMANDS: dict[str, Command] = {"get": data.get, "info": data.info, "shard"
 
 app = typer.Typer(
     name="relatum",
+    cls=Group,
     help="Learn visual representations from unlabelled images by relational reasoning. Start with `relatum demo`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Download, inspect or pack datasets.", no_args_is_help=True)
+data_app = typer.Typer(cls=Group, help="Download, inspect or pack datasets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -78,9 +81,9 @@ def _interruptible(command: Command) -> Command:
 
 
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_interruptible(_command))
+    app.command(_name, cls=CommandWithHelp)(_interruptible(_command))
 for _name, _command in DATA_COMMANDS.items():
-    data_app.command(_name)(_interruptible(_command))
+    data_app.command(_name, cls=CommandWithHelp)(_interruptible(_command))
 
 
 @app.callback(invoke_without_command=True)

@@ -26,7 +26,8 @@ def duplicates(
     data: Data,
     out: Out = None,
     threshold: Annotated[
-        float | None, Option(help="largest difference between copies, where they differ most (default: 0.18)", min=0)
+        float | None,
+        Option(metavar="X", min=0, help="largest difference between copies, where they differ most (default: 0.18)"),
     ] = None,
     backbone: Backbone = None,
     split: Split = "train",
@@ -55,7 +56,7 @@ def outliers(
     run: Run,
     data: Data,
     out: Out = None,
-    top: Annotated[int, Option(help="number of images to return", min=1)] = 20,
+    top: Annotated[int, Option(metavar="N", min=1, help="number of images to return")] = 20,
     backbone: Backbone = None,
     split: Split = "train",
     device: Device = "auto",
@@ -111,7 +112,7 @@ def cluster(
 def select(
     run: Run,
     data: Data,
-    number: Annotated[int, Option(help="number of images to select", min=1)],
+    number: Annotated[int, Option(metavar="N", min=1, help="number of images to select")],
     out: Out = None,
     backbone: Backbone = None,
     split: Split = "train",
