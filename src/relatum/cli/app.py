@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import re
 import signal
 import sys
 import warnings
@@ -175,6 +176,9 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
         if "No such command" in message:
             name = next((argument for argument in arguments if not argument.startswith("-")), "")
             message = str(unknown("command", name, [*COMMANDS, "data"]))
+        elif getattr(error, "possibilities", None):
+            message = str(unknown("option", error.option_name, error.possibilities))  # type: ignore[attr-defined]
+        message = re.sub(r"Input should be (.*?)(, unable to parse .*)?$", r"it must be \1.", message)
         return _print_error(message, int(error.exit_code) or 2)
     if isinstance(error, typer.Abort):  # what the CLI library makes of KeyboardInterrupt and EOFError
         if not isinstance(error.__cause__, Exception):
