@@ -60,7 +60,11 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (("pretrain", "shapes", "--backbone", "conv5"), "did you mean 'conv4'"),
         (("pretrain", "shapes", "--set", "train.lrr=1"), "did you mean 'train.lr'"),
         (("pretrain", "shapes", "--set", "views.policy=relatonal"), "relational"),
-        (("pretrain", "shapes", "--veiws", "3"), "--views"),
+        (("pretrain", "shapes", "--veiws", "3"), "unknown option '--veiws'; did you mean '--views'?\n"),
+        (("pretrain", "shapes", "--views", "many"), "'--views': it must be a valid integer.\n"),
+        (("search", "run", "photos", "a.png", "--top", "0"), "'--top': it must be greater than or equal to 1.\n"),
+        (("search", "run", "photos", "a.png", "--out", "sheet.xyz"), "sheet.xyz must end in .png"),
+        (("explore", "cifar10"), "'cifar10' is a dataset, not a folder of images"),
         (("pretrain", "shapes", "--device", "gpu"), "run.device"),
         (("pretrain", "/no/such/folder"), "/no/such/folder"),
         (("pretrain",), "no data"),
@@ -194,7 +198,7 @@ def test_broken_files_are_reported_and_skipped(
     (folder / "down" / "cut.png").write_bytes(good[: len(good) // 2])
     (folder / "down" / "folder.png").mkdir()
     run("pretrain", str(folder), "--out", str(tmp_path / "run"), *FAST)
-    assert "4 file(s) could not be read" in capsys.readouterr().err
+    assert "skipped 4 files that could not be read" in capsys.readouterr().err
     skipped = json.loads((tmp_path / "run" / "run.json").read_text())["skipped"]
     assert sorted(Path(item["path"]).name for item in skipped) == ["cut.png", "empty.jpg", "folder.png", "text.jpg"]
     assert all(item["reason"] for item in skipped)
@@ -342,6 +346,28 @@ def test_the_help_shows_defaults_that_depend_on_the_data_or_the_method() -> None
     shown = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     for default in ("runs/NAME", "relational", "conv4", "the paper's, 200", "all cores"):
         assert f"(default: {default}" in shown  # in square brackets, rich would take it for markup and drop it
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ((), "relatum [OPTIONS] COMMAND [ARGS]..."),
+        (("search",), "relatum search [OPTIONS] RUN GALLERY QUERY..."),
+        (("list",), "relatum list [OPTIONS] {methods|backbones|datasets|tables}"),
+        (("duplicates",), "relatum duplicates [OPTIONS] RUN DATA"),
+        (("pretrain",), "relatum pretrain [OPTIONS] [DATA]"),
+        (("data", "shard"), "relatum data shard [OPTIONS] FOLDER"),
+    ],
+)
+def test_the_help_shows_no_types_of_arguments_and_flags(
+    command: tuple[str, ...], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The CLI library would write `{RUN}`, `<list[Path]>`, `<bool>` and `<int range>`."""
+    run(*command, "--help")
+    shown = capsys.readouterr().out
+    assert f"Usage: {usage}\n" in "\n".join(line.strip() for line in shown.splitlines())
+    for text in ("<bool>", "list[", "range>", "{RUN}"):
+        assert text not in shown
 
 
 def test_the_defaults_in_the_help_of_pretrain_are_those_of_the_recipe() -> None:

@@ -211,7 +211,7 @@ def test_files_that_cannot_be_packed_are_left_out(tmp_path: Path, capsys: pytest
     (photos / "gone.png").symlink_to("nowhere")
     os.mkfifo(photos / "pipe.png")
     folder.shard(photos, tmp_path / "packed")
-    assert "2 file(s) could not be read and are left out: gone.png" in " ".join(capsys.readouterr().err.split())
+    assert "left out 2 files that could not be read: gone.png" in " ".join(capsys.readouterr().err.split())
     assert len(relatum.data.load(tmp_path / "packed", strict=True)) == 3
     for number in range(3):
         (photos / f"{number}.png").unlink()

@@ -168,3 +168,23 @@ def test_nothing_is_wider_than_the_screen(browser: Browser, page: Path, width: i
     assert browser.run("return document.documentElement.scrollWidth <= innerWidth")
     browser.run("document.querySelector('#album-list .tile').click()")
     assert browser.run("return document.querySelectorAll('#panel-images .tile').length") == 13
+
+
+@pytest.mark.slow
+@in_browser
+def test_white_images_have_an_edge_and_sizes_stay_on_one_line(browser: Browser, page: Path) -> None:
+    browser.size(390, 844, mobile=True)
+    browser.open(page)
+    tiles = "return [...document.querySelectorAll('.tile')].map((tile) => getComputedStyle(tile).boxShadow)"
+    shadows = set(browser.run(tiles))
+    assert len(shadows) == 1
+    assert "inset" in shadows.pop()
+    # A long file name leaves little room for the size behind it.
+    longer = "for (const item of document.querySelectorAll('.row li')) item.prepend('w'.repeat({}))"
+    for _ in range(12):
+        browser.run(longer.format(3))
+        lines = browser.run(
+            "return [...document.querySelectorAll('.row small')].map((size) => size.getClientRects().length)"
+        )
+        assert lines
+        assert set(lines) == {1}

@@ -9,7 +9,7 @@ from PIL import Image
 
 from relatum import cli
 from relatum.system.progress import Display, bar
-from relatum.system.text import distance_text, printable
+from relatum.system.text import counted, distance_text, printable
 
 NASTY = "a\x1b[31m\x07\x9b2J\u202e.png"
 
@@ -48,3 +48,18 @@ def test_commands_print_escaped_file_names(tmp_path: Path, capsys: pytest.Captur
 @pytest.mark.parametrize(("distance", "text"), [(2.34e-07, "0.00"), (0, "0.00"), (0.0123, "0.0123"), (4.5678, "4.57")])
 def test_the_distance_of_equal_images_reads_zero(distance: float, text: str) -> None:
     assert distance_text(distance) == text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((1, "image"), "1 image"),
+        ((0, "image"), "0 images"),
+        ((1162, "image"), "1,162 images"),
+        ((0.5, "minute"), "0.5 minutes"),
+        ((1.0, "minute"), "1 minute"),
+        ((2, "copy", "copies"), "2 copies"),
+    ],
+)
+def test_a_number_and_its_noun_agree(arguments: tuple[float, str], text: str) -> None:
+    assert counted(*arguments) == text

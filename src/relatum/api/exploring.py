@@ -12,6 +12,7 @@ from relatum.runs.folder import RunFolder
 from relatum.system.files import expand_user
 from relatum.system.outputs import mark_output
 from relatum.system.progress import Display
+from relatum.system.text import counted
 
 _MINUTES = 5.0
 
@@ -77,7 +78,7 @@ def explore(
     thumbnails = load_thumbnails(source, shown.files)
     page = write_collection_page(run.explore_page, source.resolve().name, shown, thumbnails)
     display.print(
-        f"result    {len(shown.clusters)} album(s), {len(shown.duplicates)} group(s) of near-duplicates, "
-        f"{len(shown.skipped):,} unreadable file(s); open this page in a browser:"
+        f"result    {counted(len(shown.clusters), 'album')}, {counted(len(shown.duplicates), 'group')} of "
+        f"near-duplicates, {counted(len(shown.skipped), 'unreadable file')}; open this page in a browser:"
     )
     return page

@@ -23,6 +23,7 @@ from relatum.runs.folder import RunFolder
 from relatum.system import launcher
 from relatum.system.progress import Display
 from relatum.system.team import Team
+from relatum.system.text import counted
 from relatum.version import __version__
 
 if TYPE_CHECKING:  # torch is imported when training starts
@@ -213,7 +214,9 @@ def _pretrain(
     facts = resolved.recipe.data
     team.require_same({"data.images": facts.images, "data.fingerprint": facts.fingerprint})
     if plan.recipe is not None and minutes is not None:
-        display.warn(f"--minutes is ignored: a resumed run trains for its {resolved.recipe.train.epochs} epoch(s).")
+        display.warn(
+            f"--minutes is ignored: a resumed run trains for its {counted(resolved.recipe.train.epochs, 'epoch')}."
+        )
     from relatum.training.run import train  # imports Lightning Fabric, which takes a second
 
     objective = train(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import io
 import os
+import re
 import signal
 import sys
 import warnings
@@ -20,6 +21,8 @@ from typing import Annotated, Any
 import typer
 
 from relatum.cli import collections, data, evaluation, paper, tools, training, weights
+from relatum.cli.help import Command as CommandWithHelp
+from relatum.cli.help import Group
 from relatum.cli.stops import print_stop
 from relatum.errors import Interrupted, RelatumError, command_line, describe, unknown
 from relatum.system import signals
@@ -50,13 +53,14 @@ DATA_COMMANDS: dict[str, Command] = {"get": data.get, "info": data.info, "shard"
 
 app = typer.Typer(
     name="relatum",
+    cls=Group,
     help="Learn visual representations from unlabelled images by relational reasoning. Start with `relatum demo`.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-data_app = typer.Typer(help="Download, inspect or pack datasets.", no_args_is_help=True)
+data_app = typer.Typer(cls=Group, help="Download, inspect or pack datasets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
@@ -78,9 +82,9 @@ def _interruptible(command: Command) -> Command:
 
 
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_interruptible(_command))
+    app.command(_name, cls=CommandWithHelp)(_interruptible(_command))
 for _name, _command in DATA_COMMANDS.items():
-    data_app.command(_name)(_interruptible(_command))
+    data_app.command(_name, cls=CommandWithHelp)(_interruptible(_command))
 
 
 @app.callback(invoke_without_command=True)
@@ -171,6 +175,9 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
         if "No such command" in message:
             name = next((argument for argument in arguments if not argument.startswith("-")), "")
             message = str(unknown("command", name, [*COMMANDS, "data"]))
+        elif getattr(error, "possibilities", None):
+            message = str(unknown("option", error.option_name, error.possibilities))  # type: ignore[attr-defined]
+        message = re.sub(r"Input should be (.*?)(, unable to parse .*)?$", r"it must be \1.", message)
         return _print_error(message, int(error.exit_code) or 2)
     if isinstance(error, typer.Abort):  # the CLI library turns KeyboardInterrupt and EOFError into this
         if not isinstance(error.__cause__, Exception):

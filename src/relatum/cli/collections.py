@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, print_json
 from relatum.system.stderr import say
+from relatum.system.text import counted
 
 if TYPE_CHECKING:
     from relatum.collection.rows import Row
@@ -27,7 +28,11 @@ def duplicates(
     out: Out = None,
     threshold: Annotated[
         float | None,
-        Option(help="largest difference between copies in any part; smaller is stricter (default: 0.18)", min=0),
+        Option(
+            metavar="X",
+            min=0,
+            help="largest difference between copies in any part; smaller is stricter (default: 0.18)",
+        ),
     ] = None,
     backbone: Backbone = None,
     split: Split = "train",
@@ -42,7 +47,7 @@ def duplicates(
         run, data, out=out, threshold=threshold, backbone=backbone, split=split, device=device, root=root
     )
     copies = sum(len(group.files) - 1 for group in groups)
-    summary = f"{len(groups):,} group(s) of near-duplicates; {copies:,} file(s) besides the first of each group"
+    summary = f"{counted(len(groups), 'group')} of near-duplicates; {counted(copies, 'file')} besides the first of each"
     if _finish(groups, out, json, summary):
         return
     print(summary)
@@ -56,7 +61,7 @@ def outliers(
     run: Run,
     data: Data,
     out: Out = None,
-    top: Annotated[int, Option(help="number of images to return", min=1)] = 20,
+    top: Annotated[int, Option(metavar="N", min=1, help="number of images to return")] = 20,
     backbone: Backbone = None,
     split: Split = "train",
     device: Device = "auto",
@@ -67,7 +72,7 @@ def outliers(
     from relatum import api
 
     rows = api.outliers(run, data, out=out, top=top, backbone=backbone, split=split, device=device, root=root)
-    if _finish(rows, out, json, f"{len(rows):,} image(s), the most unusual first"):
+    if _finish(rows, out, json, f"{counted(len(rows), 'image')}, the most unusual first"):
         return
     for row in rows:
         print(f"{row.rank:4d}  {row.score:7.2f}  {row.file}")
@@ -101,10 +106,10 @@ def cluster(
         device=device,
         root=root,
     )
-    if _finish(albums, out, json, f"{len(albums):,} cluster(s)"):
+    if _finish(albums, out, json, counted(len(albums), "cluster")):
         return
     for position, album in enumerate(albums, 1):
-        print(f"{position:4d}  {len(album.files):6,} image(s)  {album.title}")
+        print(f"{position:4d}  {counted(len(album.files), 'image'):>13}  {album.title}")
     if out is None:
         say("--out FILE.csv lists all files of each cluster")
 
@@ -112,7 +117,7 @@ def cluster(
 def select(
     run: Run,
     data: Data,
-    number: Annotated[int, Option(help="number of images to select", min=1)],
+    number: Annotated[int, Option(metavar="N", min=1, help="number of images to select")],
     out: Out = None,
     backbone: Backbone = None,
     split: Split = "train",
@@ -124,7 +129,7 @@ def select(
     from relatum import api
 
     rows = api.select(run, data, number=number, out=out, backbone=backbone, split=split, device=device, root=root)
-    if not _finish(rows, out, json, f"{len(rows):,} image(s)"):
+    if not _finish(rows, out, json, counted(len(rows), "image")):
         for row in rows:
             print(row.file)
 

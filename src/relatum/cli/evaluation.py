@@ -81,7 +81,7 @@ def search(
     run: Run,
     gallery: Annotated[str, Argument(metavar="GALLERY", help="folder of images or dataset name")],
     queries: Annotated[list[Path], Argument(metavar="QUERY", help="one or more image files")],
-    top: Annotated[int, Option(help="number of images to return per query", min=1)] = 10,
+    top: Annotated[int, Option(metavar="N", min=1, help="number of images to return per query")] = 10,
     out: Annotated[Path | None, Option(help="write a contact sheet to this PNG file")] = None,
     backbone: Backbone = None,
     device: Device = "auto",

@@ -180,6 +180,8 @@ def find_folder(data: str | Path) -> Path:
     if exists:
         raise InputError(f"{path} is a file, not a folder of images.")
     if len(path.parts) == 1:
+        if str(data).lower() in sets.names():  # where only a folder will do
+            raise InputError(f"'{data}' is a dataset, not a folder of images, and there is no folder of this name.")
         near = difflib.get_close_matches(str(data).lower(), sets.names(), n=1, cutoff=0.5)
         if near or str(data) == "":
             raise unknown("dataset or folder", str(data), sets.names())

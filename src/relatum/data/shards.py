@@ -25,6 +25,7 @@ from relatum.errors import InputError
 from relatum.system.files import FULL, write_error
 from relatum.system.outputs import only_outputs
 from relatum.system.progress import Display, bar
+from relatum.system.text import counted
 from relatum.system.untrusted import check_regular
 
 _SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
@@ -146,7 +147,9 @@ def write(
         raise
     if skipped:
         more = f"; and {len(skipped) - 3:,} more" if len(skipped) > 3 else ""
-        Display().warn(f"{len(skipped):,} file(s) could not be read and are left out: {'; '.join(skipped[:3])}{more}")
+        Display().warn(
+            f"left out {counted(len(skipped), 'file')} that could not be read: {'; '.join(skipped[:3])}{more}"
+        )
     return written
 
 

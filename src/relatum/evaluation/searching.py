@@ -126,6 +126,8 @@ def search(
     if not queries:
         raise InputError("there is nothing to search for: name at least one image file.")
     require_positive("top", top)
+    if out is not None and Path(out).suffix.lower() != ".png":
+        raise InputError(f"{out} must end in .png: the contact sheet is a PNG file.")
     if isinstance(run, nn.Module):
         module = run
     else:

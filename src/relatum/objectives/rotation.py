@@ -10,6 +10,7 @@ from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.objectives.base import Metrics, Objective, accuracy, single
 from relatum.objectives.batch import Batch, ViewsLike
+from relatum.system.text import counted
 from relatum.views import POLICIES
 
 
@@ -35,8 +36,8 @@ class RotationNet(Objective):
         turn = POLICIES[recipe.views.policy].turn
         if turn == "none" or (turn == "view" and recipe.views.number % 4):
             raise InputError(
-                f"{recipe.method} needs the four rotations equally often, which {recipe.views.number} view(s) of the"
-                f" policy '{recipe.views.policy}' do not give. Use --views 4 with views.policy=rotation, or"
+                f"{recipe.method} needs the four rotations equally often, which {counted(recipe.views.number, 'view')}"
+                f" of the policy '{recipe.views.policy}' do not give. Use --views 4 with views.policy=rotation, or"
                 " --set views.policy=rotation-study, which takes any number of views."
             )
 

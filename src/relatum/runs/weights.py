@@ -26,6 +26,7 @@ from relatum.runs.folder import RunFolder
 from relatum.runs.results import STEP
 from relatum.system.files import write_bytes
 from relatum.system.progress import Display
+from relatum.system.text import counted
 from relatum.system.untrusted import check_regular
 from relatum.version import __version__
 
@@ -221,7 +222,7 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -
             else f"{wrong[0]} has another shape"
         )
         count = len(missing) + len(extra) + len(wrong)
-        raise InputError(f"{source} does not fit this backbone: {first} ({count} difference(s) in all).")
+        raise InputError(f"{source} does not fit this backbone: {first} ({counted(count, 'difference')} in all).")
     for name, value in state.items():
         if value.is_floating_point() != expected[name].is_floating_point() or value.is_complex():
             raise InputError(f"{source} does not fit this backbone: {name} has type {value.dtype}.")

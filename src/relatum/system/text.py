@@ -21,6 +21,18 @@ def printable(text: object) -> str:
     return "".join(_escape(c) if _is_control(c) else c for c in text)
 
 
+def counted(number: int | float, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 copy`, `1,162 copies`.
+
+    Args:
+        number: how many.
+        noun: the singular.
+        plural: the plural, if it is not the singular with an s.
+    """
+    text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{text} {noun if number == 1 else plural or noun + 's'}"
+
+
 def csv_text(text: str) -> str:
     """A text for a cell of a CSV file: a spreadsheet would compute `=1+1`, and run more than that, so it gets a `'`."""
     return f"'{text}" if text.startswith(_FORMULA) else text

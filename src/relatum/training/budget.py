@@ -21,6 +21,7 @@ from relatum.errors import InputError
 from relatum.objectives import Objective
 from relatum.system.durations import duration
 from relatum.system.progress import Display
+from relatum.system.text import counted
 from relatum.training import build
 from relatum.training.batches import BatchMaker
 from relatum.training.optim import make_optimizer, parameter_groups
@@ -80,7 +81,7 @@ def fit_to_minutes(
     if "data.limit_train" in values:
         settings += f" --limit-train {values['data.limit_train']}"
     display.print(
-        f"budget    {minutes:g} minute(s): {settings}, about {duration(needed)} at {1000 * step:.0f} ms a step"
+        f"budget    {counted(minutes, 'minute')}: {settings}, about {duration(needed)} at {1000 * step:.0f} ms a step"
     )
     return planned
 

@@ -15,6 +15,7 @@ from relatum.objectives import Objective
 from relatum.runs import names, provenance
 from relatum.runs.folder import RunFolder
 from relatum.system.progress import Display
+from relatum.system.text import counted
 from relatum.training.batches import BatchMaker
 from relatum.training.resolve import Resolved
 
@@ -35,12 +36,15 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
     held_out = f" ({len(resolved.validation):,} held out)" if resolved.validation is not None else ""
     size = f"{recipe.data.side} × {recipe.data.side}"
     classes = f"{len(images.classes)} classes" if images.classes else "no labels"
-    machine = f"{recipe.run.device}, {recipe.run.threads} thread(s), {recipe.run.kernels} kernels"
+    machine = f"{recipe.run.device}, {counted(recipe.run.threads or 1, 'thread')}, {recipe.run.kernels} kernels"
     display.print(f"data      {recipe.data.name}: {len(images):,} images of {size}, {classes}{held_out}")
-    display.print(f"method    {recipe.method} ({recipe.preset} preset), {K} view(s) of {M} images{pairs}")
+    display.print(
+        f"method    {recipe.method} ({recipe.preset} preset), {counted(K, 'view')} of {counted(M, 'image')}{pairs}"
+    )
     display.print(f"backbone  {recipe.backbone.name}, {parameters:,} parameters")
     display.print(
-        f"training  {recipe.train.epochs} epoch(s) of {maker.steps_per_epoch:,} steps on {machine}, seed {recipe.seed}"
+        f"training  {counted(recipe.train.epochs, 'epoch')} of {counted(maker.steps_per_epoch, 'step')} on {machine}, "
+        f"seed {recipe.seed}"
     )
     if resolved.folder_defaults:
         display.print(f"defaults  picked for this folder and machine: {_as_flags(resolved.folder_defaults)}")
@@ -98,7 +102,9 @@ def _warnings(resolved: Resolved, maker: BatchMaker) -> list[str]:
     if isinstance(pixels, np.ndarray) and train.epochs and len(images) > 1:  # a stream is not read ahead
         texts += without_content(pixels)
     if maker.dropped and not train.drop_last:
-        texts.append(f"the last mini-batch of each epoch has only {maker.dropped} image(s), too few; it is dropped.")
+        texts.append(
+            f"the last mini-batch of each epoch has only {counted(maker.dropped, 'image')}, too few; it is dropped."
+        )
     if not maker.window_fits():
         section = resolved.recipe.data
         texts.append(
@@ -112,7 +118,7 @@ def _list_skipped(resolved: Resolved, display: Display) -> None:
     skipped = resolved.images.skipped
     if not skipped:
         return
-    display.warn(f"{len(skipped)} file(s) could not be read and are skipped:")
+    display.warn(f"skipped {counted(len(skipped), 'file')} that could not be read:")
     paths: dict[str, list[str]] = {}
     for item in skipped:
         paths.setdefault(item.reason, []).append(item.path)

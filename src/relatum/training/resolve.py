@@ -24,6 +24,7 @@ from relatum.errors import InputError, missing_package
 from relatum.kernels import numba_available
 from relatum.system import launcher
 from relatum.system.devices import find_device
+from relatum.system.text import counted
 from relatum.training.resume import FREE_ON_RESUME
 from relatum.version import __version__
 from relatum.views import POLICIES
@@ -73,7 +74,7 @@ def resolve(draft: Draft, *, root: Path | None = None, images: ImageSet | None =
     whole = _load(request, root) if images is None else images
     images, validation = hold_out(whole, request)
     if len(images) < 2:
-        raise InputError(f"{request.data.name} has {len(images)} image(s); training needs at least two.")
+        raise InputError(f"{request.data.name} has {counted(len(images), 'image')}; training needs at least two.")
     data_facts: Values = {
         "version": __version__,
         "data.side": whole.side,
