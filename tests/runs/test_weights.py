@@ -72,6 +72,9 @@ def test_missing_and_damaged_weights_are_named(tmp_path: Path) -> None:
     for source, message in ((tmp_path / "nothing", "no run or weights"), (tmp_path, "is it a run folder")):
         with pytest.raises(InputError, match=message):
             load_backbone(source)
+    (tmp_path / "photos").mkdir()
+    with pytest.raises(InputError, match=r"no run or weights at .*foto; did you mean '.*photos'\?"):
+        load_backbone(tmp_path / "foto")
     (tmp_path / "x.safetensors").write_bytes(b"nonsense")
     with pytest.raises(InputError, match="not a readable safetensors"):
         load_weights(tmp_path / "x.safetensors")

@@ -155,6 +155,8 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         from relatum.runs.weights import load_backbone
 
         place = Path(folder)
+        if not (place / _PARAMETERS).exists():
+            raise InputError(f"{place} contains no embedder: it has no file {_PARAMETERS}.")
         try:
             parameters = read_json_bounded(place / _PARAMETERS)
             embedder = cls(**{**parameters, "out": None})

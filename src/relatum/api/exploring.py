@@ -20,7 +20,7 @@ _MINUTES = 5.0
 def explore(
     folder: StrPath,
     *,
-    minutes: float = _MINUTES,
+    minutes: float | None = None,
     out: StrPath | None = None,
     seed: int = 1,
     device: str = "auto",
@@ -33,7 +33,8 @@ def explore(
 
     Args:
         folder: folder of images.
-        minutes: time for training; embedding and the page take about a minute more for a few thousand photos.
+        minutes: time for training, 5 by default; fixed when a run starts. Embedding and the page
+            take about a minute more for a few thousand photos.
         out: run folder; `runs/NAME` by default. The page is `explore.html` in it.
         seed: random seed.
         device: `auto`, `cpu`, `cuda` or `mps`.
@@ -61,9 +62,12 @@ def explore(
     else:
         try:
             if run.exists():
+                if minutes is not None:
+                    display.warn(f"{run.path} was interrupted and is resumed with the time budget it started with.")
                 pretrain(source, out=run.path, resume=True, quiet=quiet)
             else:
-                pretrain(source, out=run.path, minutes=minutes, seed=seed, device=device, quiet=quiet)
+                budget = _MINUTES if minutes is None else minutes
+                pretrain(source, out=run.path, minutes=budget, seed=seed, device=device, quiet=quiet)
         except Interrupted as stopped:  # `explore` has no --resume
             stopped.args = (stopped.args[0].replace("--resume continues", "run the same command to resume"),)
             raise

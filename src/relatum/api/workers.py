@@ -25,6 +25,7 @@ from relatum.system.launcher import Place
 from relatum.system.rendezvous import listen
 from relatum.system.stderr import say
 from relatum.system.team import Team
+from relatum.system.text import counted
 
 _FEW = 8  # processes that any machine may start
 _END_SECONDS = 60  # for other processes to end after this one
@@ -71,7 +72,7 @@ def _check_number(devices: int) -> None:
     most = max(_FEW, 2 * available_cpus())
     if devices > most:
         raise InputError(
-            f"--devices {devices}: this machine has {available_cpus()} CPU(s), for at most {most} processes."
+            f"--devices {devices}: this machine has {counted(available_cpus(), 'CPU')}, for at most {most} processes."
             " torchrun and srun start processes on several machines."
         )
 

@@ -136,7 +136,7 @@ def select(
 
 def explore(
     folder: Annotated[Path, Argument(metavar="FOLDER", help="folder of images")],
-    minutes: Annotated[float, Option(help="time budget for training")] = 5.0,
+    minutes: Annotated[float | None, Option(help="time budget for training (default: 5)")] = None,
     out: Annotated[Path | None, Option(metavar="DIR", help="run folder (default: runs/NAME)")] = None,
     seed: Annotated[int, Option(help="random seed")] = 1,
     device: Device = "auto",

@@ -26,7 +26,7 @@ from relatum.data.stream.index import open_index
 from relatum.data.stream.loading import CACHE_BYTES
 from relatum.data.stream.store import Store, is_url
 from relatum.errors import InputError, unknown
-from relatum.system.files import expand_user
+from relatum.system.files import expand_user, nearest_path
 
 
 def load(
@@ -180,17 +180,13 @@ def find_folder(data: str | Path) -> Path:
     if exists:
         raise InputError(f"{path} is a file, not a folder of images.")
     if len(path.parts) == 1:
-        if str(data).lower() in sets.names():  # where only a folder will do
+        if str(data) in sets.names():  # where only a folder will do
             raise InputError(f"'{data}' is a dataset, not a folder of images, and there is no folder of this name.")
         near = difflib.get_close_matches(str(data).lower(), sets.names(), n=1, cutoff=0.5)
         if near or str(data) == "":
             raise unknown("dataset or folder", str(data), sets.names())
-    try:
-        neighbours = [entry.name for entry in path.parent.iterdir() if entry.is_dir()]
-    except OSError:
-        neighbours = []
-    near = difflib.get_close_matches(path.name, neighbours, n=1)
-    hint = f"did you mean '{path.parent / near[0]}'?" if near else f"datasets: {', '.join(sets.names())}."
+    folder = nearest_path(path, folders=True)
+    hint = f"did you mean '{folder}'?" if folder else f"datasets: {', '.join(sets.names())}."
     raise InputError(f"there is no folder '{data}'; {hint}")
 
 

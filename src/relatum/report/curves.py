@@ -9,6 +9,7 @@ from relatum.report.line_chart import Series, line_chart, series
 from relatum.report.page import Page, Panel, Reason, Section
 from relatum.runs import names
 from relatum.runs.reading import RunRecord, is_number
+from relatum.system.text import counted
 
 TITLES = {
     "loss": "Loss",
@@ -55,7 +56,7 @@ def _reasons(page: Page) -> list[Reason]:
         elif not run.metrics:
             reasons.append((run, f"No curves: no step was logged ({names.METRICS} is missing or empty)."))
         elif diverged:
-            reasons.append((run, f"The loss was not a finite number at {diverged} logged step(s)."))
+            reasons.append((run, f"The loss was not a finite number at {counted(diverged, 'logged step')}."))
     return reasons
 
 

@@ -65,7 +65,9 @@ def card(info: Mapping[str, Any]) -> str:
     """The model card."""
     info = {name: _plain(value) if isinstance(value, str) else value for name, value in info.items()}
     method, dataset = info.get("method"), info.get("dataset")
-    how = " ".join(part for part in (f"by {method}" if method else "", f"on {dataset}" if dataset else "") if part)
+    how = " ".join(
+        part for part in (f"by the method {method}" if method else "", f"on {dataset}" if dataset else "") if part
+    )
     rows = "\n".join(f"| {name} | {json.dumps(value).strip(chr(34))} |" for name, value in sorted(info.items()))
     backbone = str(info.get("backbone", "custom"))
     title = f"{backbone}, {how}" if how else backbone

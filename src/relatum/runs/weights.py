@@ -24,7 +24,7 @@ from relatum.features.preprocess import Transform
 from relatum.runs import checkpoint, digest, names
 from relatum.runs.folder import RunFolder
 from relatum.runs.results import STEP
-from relatum.system.files import write_bytes
+from relatum.system.files import nearest_path, write_bytes
 from relatum.system.progress import Display
 from relatum.system.text import counted
 from relatum.system.untrusted import check_regular
@@ -152,7 +152,9 @@ def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if path.is_dir():
         return _read_run(RunFolder(path))
     if not path.exists():
-        raise InputError(f"no run or weights at {path}.")
+        near = nearest_path(path)
+        hint = f"; did you mean '{near}'?" if near else "."
+        raise InputError(f"no run or weights at {path}{hint}")
     if path.suffix == names.WEIGHTS_ENDING:
         return load_weights(path)
     state = checkpoint.load(path)

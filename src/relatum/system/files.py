@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import errno
 import hashlib
 import json
@@ -214,6 +215,21 @@ def expand_user(path: str | os.PathLike[str]) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise InputError(f"{os.fspath(path)}: no home folder is known for '{Path(path).parts[0]}'.") from None
+
+
+def nearest_path(path: Path, *, folders: bool = False) -> Path | None:
+    """The entry beside a missing path whose name is most similar to its own, for a hint in an error message.
+
+    Args:
+        path: the missing path.
+        folders: consider only folders.
+    """
+    try:
+        names = [entry.name for entry in path.parent.iterdir() if entry.is_dir() or not folders]
+    except OSError:
+        return None
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return path.parent / near[0] if near else None
 
 
 def file_safe(name: str) -> str:

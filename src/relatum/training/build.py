@@ -75,7 +75,7 @@ def make_batches(resolved: Resolved, objective: Objective, fabric: Fabric) -> Ba
         least = recipe.train.batch_size if recipe.train.drop_last else least
         where = f" on {fabric.world_size} devices" * (fabric.world_size > 1)
         raise InputError(
-            f"{len(resolved.images)} image(s) are too few for a step of {recipe.method}{where}: {least} are needed."
+            f"a step of {recipe.method}{where} needs at least {least} images; there are {len(resolved.images)}."
         )
     return maker
 

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from relatum.config import Recipe
 from relatum.errors import InputError
 from relatum.system.launcher import Place
+from relatum.system.text import counted
 
 
 class _Environment(ClusterEnvironment):
@@ -109,5 +110,5 @@ def _local_devices(device: str, place: Place) -> list[torch.device]:
     if visible == 1 and place.launcher == "srun":  # each task may see only the GPU assigned to it
         return [torch.device("cuda", 0)] * place.local_size
     if visible < place.local_size:
-        raise InputError(f"{place.local_size} processes on this machine, but it has {visible} GPU(s).")
+        raise InputError(f"{place.local_size} processes on this machine, but it has {counted(visible, 'GPU')}.")
     return [torch.device("cuda", number) for number in range(place.local_size)]

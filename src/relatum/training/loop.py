@@ -27,6 +27,7 @@ from relatum.runs.metrics import MetricsWriter
 from relatum.runs.weights import relation_state, save_run_weights
 from relatum.system import signals
 from relatum.system.progress import Display
+from relatum.system.text import counted
 from relatum.training import health, messages, optim
 from relatum.training.batches import BatchMaker, batches
 from relatum.training.resume import Start
@@ -202,7 +203,7 @@ class Trainer:
         log = self.recipe.log
         metrics = MetricsWriter(self.folder.metrics, self.step, tensorboard=log.tensorboard, wandb=log.wandb)
         if metrics.damaged:
-            self.display.warn(f"{metrics.damaged} line(s) of {self.folder.metrics} were damaged and are removed.")
+            self.display.warn(f"removed {counted(metrics.damaged, 'damaged line')} from {self.folder.metrics}.")
         elif self.metrics_digest and self.metrics_digest != metrics.digest:
             self.display.warn(f"{self.folder.metrics} was changed after the checkpoint; the weights are not affected.")
         return closing(metrics)

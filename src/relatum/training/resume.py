@@ -13,6 +13,7 @@ from relatum.errors import InputError
 from relatum.runs import checkpoint, names
 from relatum.runs.folder import RunFolder
 from relatum.system.progress import Display
+from relatum.system.text import counted
 from relatum.system.untrusted import parse_toml
 
 # Keys that a resume may change without changing a bit of the result.
@@ -64,7 +65,7 @@ def open_run(folder: RunFolder, display: Display) -> tuple[Recipe, Start | None]
     written = config.flatten(config.read_toml(folder.recipe)).keys()  # a file that was cut off lacks the rest
     values = {key: value for key, value in values.items() if key in written}
     if lost := len(stored.keys() - written):
-        display.warn(f"{folder.recipe} lacks {lost} setting(s); those in {start.path.name} are used.")
+        display.warn(f"{folder.recipe} lacks {counted(lost, 'setting')}; {start.path.name} has them.")
     _compare(values, stored, start, display, used=start.path.name)
     return kept, start
 
