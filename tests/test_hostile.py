@@ -402,6 +402,8 @@ def test_an_index_of_a_collection_from_a_stranger(run: Path, pictures: Path) -> 
         {"stamps": arrays["stamps"].astype(float)},
         {"features": np.full_like(arrays["features"], np.nan)},
         {"digests": np.arange(len(arrays["digests"]))},
+        {"features": arrays["features"][:, :0]},
+        {"times": arrays["times"] + 2**62},  # `explore` could not write its date
     ):
         np.savez(place, **{**arrays, **change})
         again = build_index(run, pictures, progress=False)
@@ -412,6 +414,23 @@ def test_an_index_of_a_collection_from_a_stranger(run: Path, pictures: Path) -> 
             member.write(bytes(2**20))
     again = build_index(run, pictures, progress=False)
     np.testing.assert_array_equal(again.features, good.features)
+
+
+@pytest.mark.parametrize("name", ["features", "statistics"])
+def test_rows_of_another_width_in_an_index_of_a_collection(
+    name: str, run: Path, pictures: Path, tmp_path: Path
+) -> None:
+    """A new photograph was added to them, which ended with an internal error."""
+    photos = shutil.copytree(pictures, tmp_path / "photos")
+    build_index(run, photos, progress=False)
+    place = index_file(run, photos, "train")
+    with np.load(place) as file:
+        arrays = {key: file[key] for key in file.files}
+    np.savez(place, **{**arrays, name: arrays[name][:, :3]})
+    Image.new("RGB", (40, 40), "red").save(photos / "new.png")
+    index = build_index(run, photos, progress=False)
+    assert len(index) == len(arrays["files"]) + 1
+    assert getattr(index, name).shape[1] == arrays[name].shape[1]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from relatum.runs.folder import RunFolder
 from relatum.system.files import expand_user, file_safe, write_atomically
 
 _VERSION = 4  # increase when the same file gives different arrays
+_YEARS = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970
 Source = str | os.PathLike[str]
 Stamp = tuple[int, int]  # bytes and modification time
 
@@ -114,6 +115,9 @@ def _check_shapes(index: Index) -> None:
             raise ValueError(f"{name} has shape {array.shape}")
     if index.signatures.shape[1:] != (SIDE, SIDE, 3) or index.sizes.shape[1:] != (2,) or index.stamps.shape[1:] != (2,):
         raise ValueError("signatures, sizes or stamps have another shape")
+    in_range = (index.times >= _YEARS[0]) & (index.times < _YEARS[1])
+    if not index.features.size or not index.statistics.size or not in_range.all():
+        raise ValueError("features, statistics or times are out of range")
     if not np.isfinite(index.features).all() or not np.isfinite(index.statistics).all():
         raise ValueError("features are not finite")
 

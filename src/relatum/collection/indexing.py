@@ -149,10 +149,16 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
         larger, same_files, _ = _decoded(listing, new, _DESCRIBED)
         described = larger if same_files == files else images  # a file was changed in the meantime
         rows.append(_rows(module, part_set, described, listing, files, stamps, digests, progress))
+        if known is not None and _widths(known) != _widths(rows[-1]):  # the index is not of this backbone
+            return _of_folder(module, listing, None, progress)
     before = () if known is None else (item for item in known.skipped if item.path in failed)
     failed |= {item.path: stamps[item.path] for item in skipped}
     skipped = sorted((*listing.skipped, *before, *skipped), key=lambda item: item.path)
     return replace(merged(rows, key), skipped=tuple(skipped), failed=failed)
+
+
+def _widths(index: Index) -> tuple[int, int]:
+    return index.features.shape[1], index.statistics.shape[1]
 
 
 def _rows(

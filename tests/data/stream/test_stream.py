@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -163,6 +164,20 @@ def test_foreign_files_are_named(shards: Path) -> None:
     assert [s.path for s in images.skipped] == ["part-001.tar"]
     with pytest.raises(InputError, match=r"part-001\.tar"):
         stream(shards, strict=True)
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME])
+def test_a_header_that_states_a_terabyte(kind: bytes, shards: Path) -> None:
+    """The set could not be read at all, for lack of memory."""
+    evil = tarfile.TarInfo("evil")
+    evil.type, evil.size = kind, 1 << 40
+    path = sorted(shards.glob("*.tar"))[-1]
+    with tarfile.open(path) as tar:
+        end = max(member.offset_data + -(-member.size // 512) * 512 for member in tar)
+    path.write_bytes(path.read_bytes()[:end] + evil.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    images = stream(shards)
+    assert len(images) == 56
+    assert "a header of" in images.skipped[0].reason
 
 
 def test_an_image_that_cannot_be_decoded_is_replaced_by_the_next_one(tmp_path: Path, capsys) -> None:

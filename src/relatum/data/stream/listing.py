@@ -6,13 +6,14 @@ import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, cast
 
 from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
 from relatum.data.stream.store import Store
 
 MAX_MEMBER = 256 << 20  # bytes of an image; a member is read as a whole
+_MAX_HEADER = 16 << 20  # bytes of a long name or of other facts before a member; Python reads them as a whole
 
 
 @dataclass
@@ -30,7 +31,7 @@ def list_images(store: Store, number: int, shard: str, size: int, skipped: list[
     images: list[Member] = []
     classes: dict[str, int] = {}
     try:
-        with store.open(number) as file, tarfile.open(fileobj=file, mode="r:") as tar:
+        with store.open(number) as file, tarfile.open(fileobj=cast(IO[bytes], _Headers(file)), mode="r:") as tar:
             for member in _members(tar):
                 _add(member, file, size, images, classes, skipped)
             # `tarfile` does not report a truncated file; a complete one ends with blocks of zeros.
@@ -45,6 +46,18 @@ def list_images(store: Store, number: int, shard: str, size: int, skipped: list[
     for image in images:
         image.number = classes.get(os.path.splitext(image.name)[0], -1)  # noqa: PTH122
     return images
+
+
+class _Headers:
+    """What `tarfile` reads of a shard: a header may state any size, for which memory would be taken at once."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self.tell, self.seek = file, file.tell, file.seek
+
+    def read(self, size: int) -> bytes:
+        if size > _MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._file.read(size)
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
