@@ -6,6 +6,7 @@ test set over minutes of training on two idle cores: steps done, times the secon
 
 from __future__ import annotations
 
+from math import log2
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,8 @@ TARGET = 61.03  # the paper's figure for K = 32, 200 epochs (Table 2)
 LABELS = {
     "relational paper": ("paper's recipe, K = {views}", "-"),
     "relational fast": ("--preset fast, K = {views}", "-"),
-    "simclr paper": ("SimCLR, paper's recipe", "--"),
-    "simclr fast": ("SimCLR, --preset fast", "-"),
+    "simclr paper": ("SimCLR, paper's recipe, K = {views}", "--"),
+    "simclr fast": ("SimCLR, --preset fast, K = {views}", "-"),
 }
 
 
@@ -45,27 +46,55 @@ def over_views(axes: Any) -> None:
     axes.set_title("Accuracy over K (100 epochs)")
 
 
-def over_minutes(axes: Any) -> None:
-    """Accuracy at the milestones of each run over minutes."""
-    speeds = (read_json(HERE / "speeds.json") or {}).get("seconds_per_step", {})
+def curves() -> dict[tuple[str, int, int, int], dict[int, float]]:
+    """Linear accuracy on the test set by step, for each recipe, number of views and epochs, and seed.
+
+    The last point of a finished run comes from its ledger entry, the points before it from the milestones.
+    """
+    points: dict[tuple[str, int, int, int], dict[int, float]] = {}
     for path in sorted((HERE / "milestones").glob("*.json")):
         run = read_json(path)
         if run is None:
             raise SystemExit(f"{path} is damaged.")
-        kind = f"{run['method']} {run['preset']}"
-        seconds = speeds.get(f"{kind} {run['views']}")
+        key = f"{run['method']} {run['preset']}", run["views"], run["epochs"], run["seed"]
+        points[key] = {point["step"]: point["accuracy"] for point in run["points"]}
+    for entry in Results(HERE / "nowhere", [HERE]).entries:
+        recipe = entry.document["recipe"]
+        train, data = recipe["train"], recipe["data"]
+        if train["epochs"] < 100 or data["name"] != "cifar10":
+            continue
+        key = f"{recipe['method']} {recipe['preset']}", recipe["views"]["number"], train["epochs"], recipe["seed"]
+        for result in entry.document["evaluations"]:
+            if (result["protocol"], result["dataset"], result["split"]) == ("linear", "cifar10", "test"):
+                steps = train["epochs"] * -(-data["images"] // train["batch_size"])
+                points.setdefault(key, {})[steps] = result["accuracy"]
+    return points
+
+
+def over_minutes(axes: Any) -> None:
+    """Accuracy over minutes of training; a run with one point has no line."""
+    speeds = (read_json(HERE / "speeds.json") or {}).get("seconds_per_step", {})
+    labelled = set()
+    for (kind, views, epochs, _), points in sorted(curves().items()):
+        seconds = speeds.get(f"{kind} {views}")
         if seconds is None or kind not in LABELS:
             continue
         label, line = LABELS[kind]
-        x = [point["step"] * seconds / 60 for point in run["points"]]
-        y = [point["accuracy"] for point in run["points"]]
-        colour, marker = METHODS[run["method"]]
-        fill = colour if run["preset"] == "fast" else "white"
-        text = label.format(views=run["views"]) if run["seed"] == 1 else None
-        axes.plot(x, y, color=colour, marker=marker, linestyle=line, markerfacecolor=fill, label=text)
+        x = [step * seconds / 60 for step in sorted(points)]
+        y = [points[step] for step in sorted(points)]
+        colour, marker = METHODS[kind.split()[0]]
+        fill = colour if kind.endswith("fast") else "white"
+        text = f"{label.format(views=views)}, {epochs} epochs"
+        axes.plot(
+            x, y, color=colour, marker=marker, linestyle=line, markerfacecolor=fill, markersize=2 + 1.4 * log2(views),
+            label=None if text in labelled else text,
+        )  # fmt: skip
+        labelled.add(text)
     axes.axhline(TARGET, color=GREY, linewidth=1.0, linestyle=":")
-    axes.annotate("paper, K = 32, 200 epochs: 61.03", (0.02, TARGET), (0, 3), xycoords=("axes fraction", "data"),
-                  textcoords="offset points", fontsize=8, color=GREY)  # fmt: skip
+    axes.annotate("paper, K = 32, 200 epochs: 61.03", (0.98, TARGET), (0, 3), xycoords=("axes fraction", "data"),
+                  textcoords="offset points", ha="right", fontsize=8, color=GREY)  # fmt: skip
+    axes.set_xlim(left=0)
+    axes.set_ylim(bottom=axes.get_ylim()[0] - 1)  # room for the legend
     axes.set_xlabel("minutes of training on two idle CPU cores")
     axes.set_ylabel("linear evaluation, test set, percent")
     axes.set_title("Accuracy over time")

@@ -111,7 +111,7 @@ def tsne(planned: Planned, results: Results, canvas: Any, labels: str = "labels"
             legend[title] = Line2D([], [], color=colour, marker="o", linestyle="", label=title)
         axes.set_aspect("equal", "datalim")
     if 0 < len(legend) <= 20:
-        place = {"loc": "outside lower center", "ncols": min(len(legend), 10)}
+        place = {"loc": "outside lower center", "ncols": min(len(legend), 10, 5 * len(planned.cells))}
         canvas.legend(handles=list(legend.values()), frameon=False, fontsize=8, **place)
 
 
