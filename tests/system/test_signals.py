@@ -105,3 +105,19 @@ def test_a_signal_inside_a_destructor_is_not_lost() -> None:
     assert process.stdout.readline() == f"stopped {signal.SIGTERM.value}\n"
     process.kill()
     assert "Traceback" not in process.communicate()[1]
+
+
+def test_a_signal_while_torch_is_imported_waits_for_the_end_of_the_import() -> None:
+    """An exception that passes through torch's C++ code aborts the process (exit code -6, `error_already_set`)."""
+    program = compile(
+        "import os, time\nos.kill(os.getpid(), 15)\ntime.sleep(0.1)\nfinished.append(True)", "fake", "exec"
+    )
+    finished: list[bool] = []
+
+    def run() -> None:
+        exec(program, {"__name__": "torch.fake", "finished": finished})
+        time.sleep(5)
+
+    with pytest.raises(signals.Stop), signals.raising():
+        run()
+    assert finished == [True]

@@ -104,10 +104,27 @@ class _Raise:
     def __call__(self, signum: int, frame: FrameType | None) -> None:
         if _is_second(signum, self.received):
             die(signum)
+        if _importing_torch(frame):
+            _send_again(signum)
+            return
         first = not self.received
         self.received.append(signum)
         if first:
             raise Stop(signum)
+
+
+def _importing_torch(frame: FrameType | None) -> bool:
+    """Whether a module of torch is being imported: an exception inside its C++ code would abort the process."""
+    while frame is not None:
+        if frame.f_code.co_name == "<module>" and str(frame.f_globals.get("__name__")).split(".")[0] == "torch":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _send_again(signum: int) -> None:
+    """Send a signal to this process in a moment."""
+    threading.Timer(0.02, os.kill, (os.getpid(), signum)).start()
 
 
 @contextlib.contextmanager
@@ -122,8 +139,7 @@ def raising() -> Iterator[list[int]]:
         """Python ignores exceptions inside destructors: send the signal again, when the destructor has ended."""
         if isinstance(event.exc_value, Stop):
             interrupt.received.clear()
-            signum = event.exc_value.signum
-            threading.Timer(0.02, os.kill, (os.getpid(), signum)).start()
+            _send_again(event.exc_value.signum)
         else:
             before(event)
 
