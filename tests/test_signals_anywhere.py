@@ -118,6 +118,8 @@ def stop_at_random(name: str, places: dict[str, Path], folder: Path, draws: rand
         elif process.returncode == -number:  # at once; or the work was done, and the interpreter was shutting down
             assert twice or output.strip(), story
             stopped += twice
+            if output.strip():  # it had ended, as above: a second `data shard` into the same folder would be refused
+                shutil.rmtree(work)
         else:
             assert process.returncode == 128 + number, story
             assert "stopped" in errors, story
