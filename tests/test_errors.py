@@ -20,7 +20,12 @@ from relatum.errors import InputError, Interrupted, command_line, phrase
         ("repeat the name (--backbone mine:net, or not)", "repeat the name (backbone='mine:net', or not)"),
         ("--labels 0: it needs labels.", "labels=0: it needs labels."),
         ("add --labels FRACTION.", "add labels=FRACTION."),
-        ("run relatum pretrain x --init run --out new", "run relatum pretrain x --init run --out new"),
+        ("new: relatum pretrain my x --init run --out NEW", "new: relatum.pretrain('my x', init='run', out=NEW)"),
+        ("`relatum pretrain --resume --out FOLDER` continues", "`relatum.pretrain(resume=True, out=FOLDER)` continues"),
+        ("`relatum evaluate tsne` and `relatum search`", "`relatum.evaluate('tsne', ...)` and `relatum.search`"),
+        ("`relatum import a/b.tar --out RUN`.", "`relatum.import_weights('a/b.tar', out=RUN)`."),
+        ("`relatum evaluate knn RUN --set k=5`", "`relatum evaluate knn RUN --set k=5`"),
+        ("`relatum list datasets`, `relatum data get stl10`", "`relatum list datasets`, `relatum data get stl10`"),
         ("a -- b, 3--4 and --", "a -- b, 3--4 and --"),
     ],
 )

@@ -3,8 +3,9 @@
 Everything the command line reports without a traceback derives from `RelatumError`; its `exit_code` is part of the
 command's contract (1 failed, 2 bad usage or bad input, 128 + signal interrupted after a clean save).
 
-Messages are written for the command line (`--val-fraction 0.2`). In Python they name arguments (`val_fraction=0.2`):
-`phrase` translates, unless the command line is running.
+Messages are written for the command line (`--val-fraction 0.2`, `relatum pretrain DATA --init RUN`). In Python they
+name arguments and functions (`val_fraction=0.2`, `relatum.pretrain(DATA, init=RUN)`): `phrase` translates, unless the
+command line is running. Commands without a public function (`relatum list`, `relatum data`) stay commands.
 """
 
 from __future__ import annotations
@@ -18,8 +19,20 @@ from contextvars import ContextVar
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("relatum_on_command_line", default=False)
 _SWITCHES = ("resume", "overwrite", "strict", "json", "dry-run", "render", "debug", "preprocess", "stream")
-# A whole command, which is left as it is; `--set key=value`; or a flag with its value: a number, path, name or LETTERS.
+# Commands that are functions of Python, with the number of their arguments before the flags.
+_FUNCTIONS = {
+    "pretrain": ("pretrain", 1),
+    "evaluate": ("evaluate", 2),
+    "embed": ("embed", 2),
+    "search": ("search", 3),
+    "export": ("export", 1),
+    "explore": ("explore", 1),
+    "import": ("import_weights", 1),
+}
+# A whole command (in backquotes, or up to the end of the line); `--set key=value`; or a flag with its value: a number,
+# path, name or LETTERS.
 _FLAG = re.compile(
+    rf"\brelatum (?P<function>{'|'.join(_FUNCTIONS)})\b(?P<rest>[^\n;`]*)|"
     r"(?P<command>\brelatum [a-z]+ [^\n;`]*)"
     r"|--set (?P<key>[\w.]+)=(?P<setting>[^\s,;:)]+)"
     r"|--(?P<flag>[a-z][a-z-]*[a-z])(?P<value> (?:[A-Z_]+\b|[^\s,;()']*[\d/:][^\s,;()']*)(?<![.:]))?"
@@ -46,7 +59,30 @@ def phrase(text: str) -> str:
     return text if _ON_COMMAND_LINE.get() else _FLAG.sub(_argument, text)
 
 
+def _call(command: str, name: str, rest: str) -> str:
+    """A command as a call in Python; as it was where its arguments are not clear."""
+    function, number = _FUNCTIONS[name]
+    first, *flags = re.split(r"(?:^|\s)--(?=[a-z])", rest.rstrip())
+    values = [_value(word) for word in first.split(maxsplit=number - 1)]
+    for flag in flags:
+        key, _, value = flag.partition(" ")
+        if key == "set" or (not value and key not in _SWITCHES) or (value and key in _SWITCHES):
+            return command
+        values.append(f"{key.replace('-', '_')}={_value(value.strip()) if value else True}")
+    if not values:
+        return f"relatum.{function}"
+    return f"relatum.{function}({', '.join(values)}{'' if flags or len(values) == number else ', ...'})"
+
+
+def _value(text: str) -> str:
+    """A value as Python writes it; LETTERS stand for a value of the reader."""
+    number = text.lstrip("-").replace(".", "", 1).isdigit()
+    return text if number or text.isupper() else repr(text.strip())
+
+
 def _argument(match: re.Match[str]) -> str:
+    if match["function"]:
+        return _call(match[0], match["function"], match["rest"])
     if match["command"]:
         return match["command"]
     if match["key"]:
@@ -54,8 +90,7 @@ def _argument(match: re.Match[str]) -> str:
     name, value = match["flag"].replace("-", "_"), (match["value"] or "").strip()
     if match["flag"] in _SWITCHES:
         return f"{name}=True{match['value'] or ''}"
-    number = value.lstrip("-").replace(".", "", 1).isdigit()
-    return f"{name}={value if number or value.isupper() else repr(value)}" if value else f"{name}=..."
+    return f"{name}={_value(value)}" if value else f"{name}=..."
 
 
 class RelatumError(Exception):

@@ -192,7 +192,7 @@ def test_resume_refuses_other_data(pictures: Path, tmp_path: Path) -> None:
     next((tmp_path / "data" / "down").iterdir()).unlink()
     with pytest.raises(InputError, match="not those this run started with") as caught:
         relatum.pretrain(tmp_path / "data", out=run, resume=True, **{**FLAGS, "epochs": 1})
-    assert f"--init {run.path}" in str(caught.value)
+    assert f"init='{run.path}'" in str(caught.value)
     new = relatum.pretrain(tmp_path / "data", out=tmp_path / "new", init=run, **{**FLAGS, "epochs": 1})
     assert new.recipe.init == str(run.path)
 
@@ -206,7 +206,7 @@ def test_a_run_resumes_after_its_folder_moved(pictures: Path, tmp_path: Path) ->
     weights = backbone_bytes(run)
     (run.path / "backbone.safetensors").unlink()
     move(tmp_path / "data", tmp_path / "elsewhere")
-    with pytest.raises(InputError, match="give its new place: relatum pretrain FOLDER --resume"):
+    with pytest.raises(InputError, match=r"give its new place: relatum\.pretrain\(FOLDER, resume=True"):
         relatum.pretrain(out=run, resume=True)
     relatum.pretrain(tmp_path / "elsewhere", out=run, resume=True, **flags)
     assert backbone_bytes(run)[-90_000:] == weights[-90_000:]  # the header names the folder, the weights are equal
