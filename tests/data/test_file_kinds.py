@@ -9,7 +9,7 @@ from PIL import Image
 
 from relatum.data import folder
 from relatum.data.decode import extensions
-from relatum.data.file_kinds import looks_like_image
+from relatum.data.file_kinds import kind_by_content
 
 
 def test_photographs_that_need_another_tool_are_counted_with_advice(tmp_path: Path) -> None:
@@ -43,8 +43,20 @@ def test_content_decides_where_there_is_no_extension(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["PNG", "GIF", "BMP", "TIFF", "WEBP"])
 def test_common_formats_are_recognised(tmp_path: Path, kind: str) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "x", kind)
-    assert looks_like_image(tmp_path / "x")
-    assert not looks_like_image(tmp_path)
+    assert kind_by_content(tmp_path / "x") == ".image"
+    assert kind_by_content(tmp_path) is None
+
+
+def test_heic_without_extension_is_counted_too(tmp_path: Path) -> None:
+    (tmp_path / "IMG_0002").write_bytes(b"\0\0\0\x18ftypheic\0\0\0\0")
+    (tmp_path / "clip").write_bytes(b"\0\0\0\x18ftypisom\0\0\0\0")  # a video
+    listing = folder.scan(tmp_path)
+    if ".heic" in extensions():
+        assert listing.files == ["IMG_0002"]
+    else:
+        assert listing.files == []
+        assert [item.path for item in listing.skipped] == ["IMG_0002"]
+        assert "pip install pillow-heif" in listing.skipped[0].reason
 
 
 def test_folders_of_thumbnails_are_not_photos(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ _ADVICE = {
 # The first bytes of common formats; RIFF and ISO containers name their kind a few bytes later.
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"II*\x00", b"MM\x00*")
 _HEAD = 16
+_HEIF_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1"})
 
 
 def why_not_read(name: str) -> str | None:
@@ -27,15 +28,25 @@ def why_not_read(name: str) -> str | None:
     return _ADVICE.get(Path(name).suffix.lower())
 
 
-def looks_like_image(path: Path) -> bool:
-    """Whether a file without an extension starts like an image of a common format."""
+def kind_by_content(path: Path) -> str | None:
+    """The extension that a file without one could have: `.heic`, or `.image` for a common format; None if no image."""
+    head = _head(path)
+    if head[4:8] == b"ftyp" and head[8:12] in _HEIF_BRANDS:
+        return ".heic"
+    return ".image" if _is_common(head) else None
+
+
+def _head(path: Path) -> bytes:
     try:
         if not path.is_file():  # opening a pipe would block
-            return False
+            return b""
         with path.open("rb") as file:
-            head = file.read(_HEAD)
+            return file.read(_HEAD)
     except OSError:
-        return False
+        return b""
+
+
+def _is_common(head: bytes) -> bool:
     if head.startswith(b"BM"):
         return len(head) == _HEAD and head[6:10] == b"\0\0\0\0"  # reserved bytes: "BM" alone also starts words
     return head.startswith(_STARTS) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP")

@@ -31,7 +31,7 @@ from relatum import rng
 from relatum.data import shards
 from relatum.data.decode import Source, extensions, image_size
 from relatum.data.decoded import Decoded, Read, Stamp, decode_files
-from relatum.data.file_kinds import NOT_PHOTOS, looks_like_image, why_not_read
+from relatum.data.file_kinds import NOT_PHOTOS, kind_by_content, why_not_read
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.system.outputs import RUN_FOLDERS, is_output
@@ -111,8 +111,11 @@ def scan(root: Path) -> Listing:
                 stamps[path] = _stamp(e)
             elif (advice := why_not_read(e.name)) is not None:
                 skipped.append(Skipped(path, advice))
-            elif "." not in e.name and looks_like_image(root / path):
-                stamps[path] = _stamp(e)
+            elif "." not in e.name and (kind := kind_by_content(root / path)) is not None:
+                if kind not in extensions() and (advice := why_not_read(f"image{kind}")) is not None:
+                    skipped.append(Skipped(path, advice))
+                else:
+                    stamps[path] = _stamp(e)
     files = sorted(stamps)
     return Listing(root, files, [stamps[f] for f in files], sorted(skipped, key=lambda s: s.path))
 
