@@ -64,6 +64,10 @@ def test_dry_run_for_people(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
     text = capsys.readouterr().out
     assert "pretrain: 15, 0 done" in text
     assert "time left: about" in text
+    assert text.count("    todo  ") == 15  # one line a run
+    assert text.count("(evaluations: ") == 12  # supervised runs evaluate themselves
+    assert "--out" not in text
+    assert text.endswith("as_json=True shows the command of each run and evaluation.\n")
 
 
 def test_run_render_and_what_is_done(

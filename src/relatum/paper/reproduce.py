@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError, on_command_line, unknown
 from relatum.paper import claims, estimate, figures, published, ray_tasks, render, scheduler
 from relatum.paper.cells import Plan, Planned, Request
 from relatum.paper.grid import Evaluation, Pretraining, Scale
@@ -245,15 +245,23 @@ def _dry_text(document: dict[str, Any]) -> str:
         if d["table"] == "claims":
             lines.append(f"  {len(d['cells'])} claims, {done} with a verdict; to check more, reproduce other tables.")
             continue
-        for key in ("pretrain", "evaluate"):
-            lines.append(f"  {key}: {len(d[key])}, {sum(x['done'] for x in d[key])} done")
-            lines += [f"    {'done' if x['done'] else 'todo'}  {x['command']}" for x in d[key]]
+        lines.append(f"  pretrain: {_count(d['pretrain'])}")
+        for run in d["pretrain"]:
+            own = [e for e in d["evaluate"] if e["run"] == run["id"]]
+            evaluations = f" (evaluations: {_count(own)})" if own else ""
+            lines.append(f"    {'done' if run['done'] else 'todo'}  {run['id']}{evaluations}")
+        lines.append(f"  evaluate: {_count(d['evaluate'])}")
         lines.append(f"  cells: {len(d['cells'])}, {done} done")
         lines.append(f"  time left: about {duration(d['seconds_estimate'])}")
     if len(documents) > 1:
         runs, seconds = len(document["pretrain"]), document["seconds_estimate"]
         lines.append(f"total: {runs} runs (shared runs counted once); about {duration(seconds)} left")
+    lines.append(f"{'--json' if on_command_line() else 'as_json=True'} shows the command of each run and evaluation.")
     return "\n".join(lines)
+
+
+def _count(work: Sequence[dict[str, Any]]) -> str:
+    return f"{len(work)}, {sum(x['done'] for x in work)} done"
 
 
 # ------------------------------------------------------------------------------------------------------------ rendering
