@@ -60,6 +60,10 @@ def test_the_fast_preset() -> None:
     assert values["train.lr"] == 4e-3
     assert "train.lr" not in config.defaults("relational", "fast", "cifar10", "resnet32")  # tuned for Conv-4 alone
     assert "views.strength" not in config.defaults("relational", "paper", "cifar10", "conv4")
+    simclr = config.defaults("simclr", "fast", "cifar10", "conv4")
+    assert (simclr["views.strength"], simclr["objective.temperature"], simclr["train.lr"]) == (0.5, 0.2, 4e-3)
+    # the same number of views of each image for both methods
+    assert simclr["views.number"] * simclr["train.epochs"] == values["views.number"] * values["train.epochs"]
     with pytest.raises(InputError, match="rotation has no preset fast"):
         config.defaults("rotation", "fast", "cifar10", "conv4")
     assert FinetuneSettings().resolve("fast", "cifar10") == FinetuneSettings().resolve("paper", "cifar10")

@@ -16,7 +16,7 @@ FAMILIES = {name: (members, tables) for name, members, tables in recipes.familie
 
 def test_the_folder_is_what_the_grid_says() -> None:
     assert {p.stem: p.read_text("utf-8") for p in FOLDER.glob("*.toml")} == {
-        "hour": recipes.hour(),
+        **{name: recipes.hour(name) for name in recipes.HOURS},
         **{name: recipes.to_toml(name, members, tables) for name, (members, tables) in FAMILIES.items()},
     }
 

@@ -52,7 +52,9 @@ def test_a_folder_gets_defaults_for_this_machine_and_says_which(
     )
     assert of("shapes").folder_defaults == {}
     simclr = of(pictures, method="simclr").recipe
-    assert (simclr.views.number, simclr.preset) == (2, "paper")
+    assert (simclr.views.number, simclr.preset) == (2, "fast")
+    rotation = of(pictures, method="rotation").recipe
+    assert rotation.preset == "paper"  # the only preset that it has, with official
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     gpu = of(pictures).recipe
     assert (gpu.backbone.name, gpu.views.number, gpu.run.device, gpu.run.prefetch) == ("resnet32", 16, "cuda", "on")

@@ -98,22 +98,26 @@ def _document(recipe: config.Recipe, head: Sequence[str]) -> str:
     return "\n".join(head) + "\n\n" + tomli_w.dumps(document)
 
 
-def hour() -> str:
-    """The recipe file of the preset `fast` on CIFAR-10."""
+HOURS = {"hour": "relational", "hour-simclr": "simclr"}  # recipe files of the preset `fast`, and their methods
+
+
+def hour(name: str) -> str:
+    """A recipe file of the preset `fast` on CIFAR-10."""
+    method = HOURS[name]
     head = [
-        "# Relational reasoning in about an hour on two CPU cores: the preset fast in full.",
-        "# relatum pretrain --recipe recipes/hour.toml --out runs/hour",
+        f"# The preset fast of the method {method} in full: less than an hour on two CPU cores.",
+        f"# relatum pretrain --recipe recipes/{name}.toml --out runs/{name}",
     ]
-    return _document(config.Draft({"preset": "fast", "data.name": "cifar10"}).recipe(), head)
+    return _document(config.Draft({"preset": "fast", "method": method, "data.name": "cifar10"}).recipe(), head)
 
 
 def write(folder: str | Path) -> list[Path]:
     """Write all recipes into a folder and return their paths."""
-    paths = [Path(folder) / "hour.toml"]
-    write_text(paths[0], hour())
-    for name, members, tables in families():
-        paths.append(Path(folder) / f"{name}.toml")
-        write_text(paths[-1], to_toml(name, members, tables))
+    texts = {name: hour(name) for name in HOURS}
+    texts |= {name: to_toml(name, members, tables) for name, members, tables in families()}
+    paths = [Path(folder) / f"{name}.toml" for name in texts]
+    for path, text in zip(paths, texts.values(), strict=True):
+        write_text(path, text)
     return paths
 
 
