@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import relatum
-from relatum.errors import InputError
+from relatum.errors import InputError, command_line
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,28 @@ def test_a_run_with_a_module_needs_no_second_mention_of_it(pictures: Path, tmp_p
     assert relatum.evaluate("knn", run, **options).accuracy is not None
     with pytest.raises(InputError, match="custom backbone of class Tiny: pass it as architecture="):
         relatum.embed(run.path, pictures, progress=False)
-    assert relatum.embed(run.path, pictures, architecture=Tiny(), progress=False).shape == (36, 5)
+    other = Tiny()
+    before = next(other.parameters()).clone()
+    assert relatum.embed(run.path, pictures, architecture=other, progress=False).shape == (36, 5)
+    assert all(p.requires_grad for p in other.parameters())  # the user's module stays as it was
+    assert torch.equal(next(other.parameters()), before)
+
+
+def test_a_module_that_was_trained_prepares_images_as_its_run(pictures: Path, tmp_path: Path) -> None:
+    network = Tiny()
+    flags = {"views": 2, "batch_size": 16, "epochs": 1, "compile": "off", "threads": 1, "quiet": True, "side": 40}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", backbone=network, **flags)
+    by_run, by_module = (relatum.embed(source, pictures, progress=False) for source in (run, network))
+    np.testing.assert_allclose(by_module, by_run, atol=1e-6)
+    relatum.export(network, format="safetensors", out=tmp_path / "a.safetensors")
+    assert relatum.load_backbone(tmp_path / "a.safetensors", backbone=Tiny()).info["side"] == 40
+
+
+def test_on_the_command_line_a_custom_backbone_is_named_by_its_flag(pictures: Path, tmp_path: Path) -> None:
+    flags = {"views": 2, "batch_size": 16, "epochs": 1, "compile": "off", "threads": 1, "quiet": True}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", backbone=Tiny(), **flags)
+    with command_line(), pytest.raises(InputError, match="--backbone module:function, or use Python"):
+        relatum.embed(run.path, pictures, progress=False)
 
 
 def test_an_unfinished_run_is_mentioned(

@@ -229,6 +229,10 @@ def _pretrain(
         start=plan.start,
         replace=plan.replace,
     )
+    if objective is not None and custom_backbone is not None:  # `embed` then prepares images as the run does
+        from relatum.runs.weights import annotate, weights_metadata
+
+        annotate(custom_backbone, weights_metadata(resolved.recipe, objective.num_features))
     if objective is not None and hasattr(objective, "predict"):
         folder.update_record(classifier_score=_score_classifier(objective, resolved, folder, display, root))
 

@@ -1,9 +1,9 @@
 """Decodes an image file to a square RGB array, in any format that Pillow reads.
 
 The largest central square is resized to `side` pixels with antialiasing (JPEG files are first reduced by their
-decoder). An image that already has that size keeps its pixels. EXIF orientation is applied first, transparency becomes white,
-16-bit values are scaled, and only the first frame of an animation is used. All threads together use a bounded amount of
-memory (`relatum.data.decoding_memory`).
+decoder). An image that already has that size keeps its pixels. EXIF orientation is applied before, transparency becomes
+white, 16-bit values are scaled, and only the first frame of an animation is used. All threads together use a bounded
+amount of memory (`relatum.data.decoding_memory`).
 """
 
 from __future__ import annotations
