@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from relatum.data.decoding_memory import MEMORY, decoding_bytes
+from relatum.data.file_kinds import what_helps
 from relatum.system.cpus import available_cpus
 
 # Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
@@ -103,7 +104,11 @@ def _open(source: Source, first: bytes) -> Image.Image:
         if first.startswith(start):
             with contextlib.suppress(UnidentifiedImageError):
                 return Image.open(source, formats=names)
-    return Image.open(source, formats=formats())
+    try:
+        return Image.open(source, formats=formats())
+    except UnidentifiedImageError as error:
+        error.add_note((None if isinstance(source, BytesIO) else what_helps(source)) or "")
+        raise
 
 
 def useful_threads(seconds: float) -> int:
@@ -155,7 +160,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, PermissionError):
         return "permission denied"
     if isinstance(error, UnidentifiedImageError):
-        return "not an image that Pillow can read"
+        return next(filter(None, getattr(error, "__notes__", ())), "not an image that Pillow can read")
     if isinstance(error, Image.DecompressionBombError):
         return "too many pixels (a decompression bomb?)"
     if isinstance(error, MemoryError):
