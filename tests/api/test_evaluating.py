@@ -63,6 +63,20 @@ def test_search_takes_one_query_and_a_module(run: relatum.Run, pictures: Path) -
     assert relatum.search(run.backbone(), pictures, query, top=2, progress=False) == hits
 
 
+def test_queries_may_be_in_memory(run: relatum.Run, pictures: Path, tmp_path: Path) -> None:
+    files = relatum.embed(run, pictures, return_files=True, progress=False)[1]
+    image = Image.open(pictures / files[7])
+    pixels = np.asarray(image.convert("RGB"))
+    for queries in (image, pixels, [image], torch.from_numpy(pixels.copy()).permute(2, 0, 1)):
+        (hit,) = relatum.search(run, pictures, queries, top=1, out=tmp_path / "a.png", progress=False)
+        assert (hit.query, hit.file, hit.is_query) == ("image 0", files[7], False)
+    names = np.array([str(pictures / file) for file in files[:2]])  # as a column of a table
+    assert [hit.file for hit in relatum.search(run, pictures, names, top=1, progress=False)] == files[:2]
+    assert relatum.embed(run, names, progress=False).shape == (2, 64)
+    with pytest.raises(InputError, match="image 0 is a tuple; pass images alone"):
+        relatum.embed(run, [(image, 1)], progress=False)
+
+
 def test_a_module_is_evaluated_without_a_run(run: relatum.Run, pictures: Path, tmp_path: Path) -> None:
     options = {"data": pictures, "split": "val", "settings": {"val_fraction": 0.25}, "progress": False}
     by_run = relatum.evaluate("knn", run, **options)
