@@ -73,6 +73,8 @@ DATASETS: dict[str, str] = {
     "shapes": "relatum.data.sets.shapes:SHAPES",
 }
 
+IN_MEMORY = "images"  # stands for the name of images that were passed from Python
+
 # --------------------------------------------------------------------------------------------------------- look-ups
 
 

@@ -20,6 +20,7 @@ from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason, to_square
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
+from relatum.registry import IN_MEMORY
 
 _SIDE, _MEAN, _STD = 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)  # for a network without metadata
 
@@ -57,7 +58,7 @@ def read_images(
         images[number] = _pixels(item, side, number)
     files = [os.fspath(item) for item in items] if all(map(is_path, items)) else None
     return ImageSet(
-        name="images",
+        name=IN_MEMORY,
         split="train",
         images=images,
         labels=None,
