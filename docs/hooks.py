@@ -32,8 +32,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Rewrite the links of a page, outside of code blocks."""
+    """Rewrite the links of a page, outside of code blocks. A page that is a tab of its own needs no list of pages."""
     name = page.file.src_uri
+    if page.parent is None:
+        page.meta.setdefault("hide", ["navigation"])
     source = next((file for file, target in PAGES.items() if target == name), f"docs/{name}")
     parts = re.split(r"(?ms)(^```.*?^```$|`[^`\n]+`)", markdown)
     return "".join(part if part.startswith("`") else rewrite(part, source) for part in parts)

@@ -148,6 +148,10 @@ def test_embed_search_and_export(trained: Path, pictures: Path, tmp_path: Path, 
     run("embed", str(trained), str(pictures), "--out", str(tmp_path / "z.npz"))
     with np.load(tmp_path / "z.npz") as file:
         assert file["features"].shape == (36, 64)
+    files = [str(path) for path in sorted((pictures / "down").iterdir())[:3]]  # as a shell expands *.png
+    run("embed", str(trained), *files, "--out", str(tmp_path / "few.npz"))
+    with np.load(tmp_path / "few.npz") as file:
+        assert file["files"].tolist() == files
     query = next((pictures / "down").iterdir())
     capsys.readouterr()
     run("search", str(trained), str(pictures), str(query), "--top", "3", "--out", str(tmp_path / "sheet.png"), "--json")

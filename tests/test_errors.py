@@ -20,6 +20,7 @@ from relatum.errors import InputError, Interrupted, command_line, phrase
         ("repeat the name (--backbone mine:net, or not)", "repeat the name (backbone='mine:net', or not)"),
         ("--labels 0: it needs labels.", "labels=0: it needs labels."),
         ("add --labels FRACTION.", "add labels=FRACTION."),
+        ("a part (evaluate --split val).", "a part (evaluate split='val')."),
         ("new: relatum pretrain my x --init run --out NEW", "new: relatum.pretrain('my x', init='run', out=NEW)"),
         ("`relatum pretrain --resume --out FOLDER` continues", "`relatum.pretrain(resume=True, out=FOLDER)` continues"),
         ("`relatum evaluate tsne` and `relatum search`", "`relatum.evaluate('tsne', ...)` and `relatum.search`"),

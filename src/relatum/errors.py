@@ -35,7 +35,7 @@ _FLAG = re.compile(
     rf"\brelatum (?P<function>{'|'.join(_FUNCTIONS)})\b(?P<rest>[^\n;`]*)|"
     r"(?P<command>\brelatum [a-z]+ [^\n;`]*)"
     r"|--set (?P<key>[\w.]+)=(?P<setting>[^\s,;:)]+)"
-    r"|--(?P<flag>[a-z][a-z-]*[a-z])(?P<value> (?:[A-Z_]+\b|[^\s,;()']*[\d/:][^\s,;()']*)(?<![.:]))?"
+    r"|--(?P<flag>[a-z][a-z-]*[a-z])(?P<value> (?:val\b|[A-Z_]+\b|[^\s,;()']*[\d/:][^\s,;()']*)(?<![.:]))?"
 )
 
 

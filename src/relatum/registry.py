@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError, on_command_line, unknown
 
 KERNELS = ("auto", "numba", "torch", "reference")  # implementations of views and pairs; auto picks one
 
@@ -73,6 +73,8 @@ DATASETS: dict[str, str] = {
     "shapes": "relatum.data.sets.shapes:SHAPES",
 }
 
+IN_MEMORY = "images"  # stands for the name of images that were passed from Python
+
 # --------------------------------------------------------------------------------------------------------- look-ups
 
 
@@ -119,7 +121,10 @@ def backbone_from_file(name: Any, source: object) -> str:
     if not colon:
         raise InputError(f"{source}: {unknown('backbone', name, BACKBONES)}")
     if module == "object":
-        raise InputError(f"{source} was trained with a custom backbone of class {attribute}: pass it as backbone=...")
+        given = "pass it as backbone=..."
+        if on_command_line():
+            given = "name a function that builds it, --backbone module:function, or use Python."
+        raise InputError(f"{source} was trained with a custom backbone of class {attribute}: {given}")
     raise InputError(
         f"{source} names the backbone '{name}', which is Python code. relatum does not import code that only a file"
         f" names: if you trust it, give the name yourself (--backbone {name}, or backbone={name!r} in Python)."

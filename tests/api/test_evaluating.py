@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import relatum
-from relatum.errors import InputError
+from relatum.errors import InputError, command_line
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,20 @@ def test_search_takes_one_query_and_a_module(run: relatum.Run, pictures: Path) -
     assert relatum.search(run.backbone(), pictures, query, top=2, progress=False) == hits
 
 
+def test_queries_may_be_in_memory(run: relatum.Run, pictures: Path, tmp_path: Path) -> None:
+    files = relatum.embed(run, pictures, return_files=True, progress=False)[1]
+    image = Image.open(pictures / files[7])
+    pixels = np.asarray(image.convert("RGB"))
+    for queries in (image, pixels, [image], torch.from_numpy(pixels.copy()).permute(2, 0, 1)):
+        (hit,) = relatum.search(run, pictures, queries, top=1, out=tmp_path / "a.png", progress=False)
+        assert (hit.query, hit.file, hit.is_query) == ("image 0", files[7], False)
+    names = np.array([str(pictures / file) for file in files[:2]])  # as a column of a table
+    assert [hit.file for hit in relatum.search(run, pictures, names, top=1, progress=False)] == files[:2]
+    assert relatum.embed(run, names, progress=False).shape == (2, 64)
+    with pytest.raises(InputError, match="image 0 is a tuple; pass images alone"):
+        relatum.embed(run, [(image, 1)], progress=False)
+
+
 def test_a_module_is_evaluated_without_a_run(run: relatum.Run, pictures: Path, tmp_path: Path) -> None:
     options = {"data": pictures, "split": "val", "settings": {"val_fraction": 0.25}, "progress": False}
     by_run = relatum.evaluate("knn", run, **options)
@@ -89,7 +103,28 @@ def test_a_run_with_a_module_needs_no_second_mention_of_it(pictures: Path, tmp_p
     assert relatum.evaluate("knn", run, **options).accuracy is not None
     with pytest.raises(InputError, match="custom backbone of class Tiny: pass it as architecture="):
         relatum.embed(run.path, pictures, progress=False)
-    assert relatum.embed(run.path, pictures, architecture=Tiny(), progress=False).shape == (36, 5)
+    other = Tiny()
+    before = next(other.parameters()).clone()
+    assert relatum.embed(run.path, pictures, architecture=other, progress=False).shape == (36, 5)
+    assert all(p.requires_grad for p in other.parameters())  # the user's module stays as it was
+    assert torch.equal(next(other.parameters()), before)
+
+
+def test_a_module_that_was_trained_prepares_images_as_its_run(pictures: Path, tmp_path: Path) -> None:
+    network = Tiny()
+    flags = {"views": 2, "batch_size": 16, "epochs": 1, "compile": "off", "threads": 1, "quiet": True, "side": 40}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", backbone=network, **flags)
+    by_run, by_module = (relatum.embed(source, pictures, progress=False) for source in (run, network))
+    np.testing.assert_allclose(by_module, by_run, atol=1e-6)
+    relatum.export(network, format="safetensors", out=tmp_path / "a.safetensors")
+    assert relatum.load_backbone(tmp_path / "a.safetensors", backbone=Tiny()).info["side"] == 40
+
+
+def test_on_the_command_line_a_custom_backbone_is_named_by_its_flag(pictures: Path, tmp_path: Path) -> None:
+    flags = {"views": 2, "batch_size": 16, "epochs": 1, "compile": "off", "threads": 1, "quiet": True}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", backbone=Tiny(), **flags)
+    with command_line(), pytest.raises(InputError, match="--backbone module:function, or use Python"):
+        relatum.embed(run.path, pictures, progress=False)
 
 
 def test_an_unfinished_run_is_mentioned(

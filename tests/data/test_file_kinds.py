@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from relatum.data import folder
+from relatum.data import folder, read_images
 from relatum.data.decode import extensions
 from relatum.data.file_kinds import kind_by_content
+from relatum.errors import InputError
 
 
 def test_photographs_that_need_another_tool_are_counted_with_advice(tmp_path: Path) -> None:
@@ -31,6 +32,21 @@ def test_heic_says_what_to_install_or_is_read(tmp_path: Path) -> None:
         assert listing.files == ["a.heic"]
     else:
         assert "pip install pillow-heif" in listing.skipped[0].reason
+
+
+@pytest.mark.skipif(".heic" in extensions(), reason="pillow-heif is installed")
+def test_a_single_file_gets_the_same_advice(tmp_path: Path) -> None:
+    heic = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
+    for name in ("a.heic", "b.jpg"):  # phones and messengers name HEIC files .jpg
+        (tmp_path / name).write_bytes(heic)
+        with pytest.raises(InputError, match=r"cannot be read: HEIC .* pip install pillow-heif"):
+            read_images([tmp_path / name])
+    (tmp_path / "c.NEF").write_bytes(b"x" * 300)
+    with pytest.raises(InputError, match="a camera's RAW file"):
+        read_images([tmp_path / "c.NEF"])
+    Image.new("RGB", (40, 40)).save(tmp_path / "d.png")
+    reasons = {item.path: item.reason for item in folder.load(tmp_path).skipped}
+    assert "pillow-heif" in reasons["b.jpg"]
 
 
 def test_content_decides_where_there_is_no_extension(tmp_path: Path) -> None:

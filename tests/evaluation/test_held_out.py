@@ -153,5 +153,5 @@ def test_a_resume_refuses_changed_labels(photos: Path, tmp_path: Path) -> None:
         last = max((photos / "across").iterdir())
         last.rename(photos / "down" / f"!{last.name}")
         assert file.exists()
-    with pytest.raises(InputError, match="pixels or labels"):
+    with pytest.raises(InputError, match="pixels, labels or file names"):
         relatum.pretrain(photos, out=run, resume=True, **FLAGS)

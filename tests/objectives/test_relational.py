@@ -23,3 +23,8 @@ def test_a_network_that_still_has_its_classifier_is_warned_of() -> None:
         RelationalReasoning(network)
     network.fc = nn.Identity()
     RelationalReasoning(network)  # warnings are errors in tests
+
+
+def test_a_name_is_not_a_backbone() -> None:
+    with pytest.raises(TypeError, match=r"the backbone is an nn\.Module, not 'conv4'"):
+        RelationalReasoning("conv4")  # type: ignore[arg-type]

@@ -84,6 +84,7 @@ def test_onnx_without_preprocessing_takes_any_batch_and_size(run: relatum.Run, t
     relatum.export(backbone, format="onnx", out=tmp_path / "a.onnx")
     session = runtime.InferenceSession(tmp_path / "a.onnx")
     assert "normalised" in session.get_modelmeta().custom_metadata_map["input"]
+    assert session.get_inputs()[0].shape == ["batch", 3, "height", "width"]
     for shape in ((1, 3, 32, 32), (7, 3, 48, 40)):
         x = torch.randn(shape, generator=torch.Generator().manual_seed(0))
         (vectors,) = session.run(None, {"images": x.numpy()})

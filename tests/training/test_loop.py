@@ -183,7 +183,7 @@ def test_a_run_is_neither_overwritten_nor_changed_by_accident(whole: api.Run, pi
     assert backbone_bytes(again) == backbone_bytes(whole)
 
 
-def test_resume_refuses_other_data(pictures: Path, tmp_path: Path) -> None:
+def test_resume_refuses_other_data(pictures: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     from shutil import copytree
 
     copytree(pictures, tmp_path / "data")
@@ -193,8 +193,26 @@ def test_resume_refuses_other_data(pictures: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not those this run started with") as caught:
         relatum.pretrain(tmp_path / "data", out=run, resume=True, **{**FLAGS, "epochs": 1})
     assert f"init='{run.path}'" in str(caught.value)
-    new = relatum.pretrain(tmp_path / "data", out=tmp_path / "new", init=run, **{**FLAGS, "epochs": 1})
+    with pytest.raises(InputError, match=r"Or train again within a time budget: relatum\.explore\("):
+        relatum.explore(tmp_path / "data", out=run.path, quiet=True)
+    capfd.readouterr()
+    new = relatum.pretrain(tmp_path / "data", out=tmp_path / "new", init=run, **{**FLAGS, "epochs": 1, "quiet": False})
     assert new.recipe.init == str(run.path)
+    assert " is used to start from." in "".join(capfd.readouterr())
+
+
+def test_a_run_on_images_in_memory_resumes_with_them(pictures: Path, tmp_path: Path) -> None:
+    paths = sorted(pictures.rglob("*.png"))
+    flags = {**FLAGS, "epochs": 1}
+    run = relatum.pretrain(paths, out=tmp_path / "run", **flags)
+    weights = backbone_bytes(run)
+    (run.path / "backbone.safetensors").unlink()
+    with pytest.raises(InputError, match=r"was trained on images in memory: .* relatum\.pretrain\(IMAGES, resume=True"):
+        relatum.pretrain(out=run, resume=True)
+    with pytest.raises(InputError, match=r"relatum\.pretrain\(IMAGES, init="):
+        relatum.pretrain(paths[1:], out=run, resume=True, **flags)
+    relatum.pretrain(paths, out=run, resume=True, **flags)
+    assert backbone_bytes(run) == weights
 
 
 def test_a_run_resumes_after_its_folder_moved(pictures: Path, tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ def embed(
 def search(
     run: StrPath | nn.Module,
     gallery: Any,
-    queries: StrPath | Sequence[StrPath],
+    queries: Any,
     *,
     top: int = 10,
     out: StrPath | None = None,
@@ -177,7 +177,7 @@ def search(
     Args:
         run: run folder, weights file, or module.
         gallery: folder of images or dataset name; or images in memory, as in `embed`.
-        queries: an image file, or several.
+        queries: an image file, a Pillow image, an array or a tensor, or several of them, as in `embed`.
         top: number of images to return per query.
         out: PNG file for a contact sheet: each query and the images nearest to it, with file names.
         backbone: architecture of a run with a custom backbone: `module:function` or a module.
@@ -190,7 +190,7 @@ def search(
     return evaluation.search(
         run,
         gallery,
-        as_list(queries),
+        queries,
         top=top,
         out=out,
         backbone=architecture_of(run, backbone),

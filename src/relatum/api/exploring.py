@@ -68,6 +68,12 @@ def explore(
             else:
                 budget = _MINUTES if minutes is None else minutes
                 pretrain(source, out=run.path, minutes=budget, seed=seed, device=device, quiet=quiet)
+        except InputError as error:
+            if "NEW_RUN" in str(error):  # photos were added or deleted since it was interrupted
+                error.args = (
+                    f"{error.args[0]}\nOr train again within a time budget: relatum explore {source} --out NEW_RUN",
+                )
+            raise
         except Interrupted as stopped:  # `explore` has no --resume
             stopped.args = (stopped.args[0].replace("--resume continues", "run the same command to resume"),)
             raise

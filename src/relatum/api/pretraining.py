@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relatum import config
+from relatum import config, registry
 from relatum.api import workers
 from relatum.api.existing_run import Plan, make_plan
-from relatum.api.runs import Run, StrPath, as_list, data_name, optional_path
+from relatum.api.runs import Run, StrPath, as_list, data_name, note_unfinished, optional_path
 from relatum.errors import InputError, RelatumError
 from relatum.runs.folder import RunFolder
 from relatum.system import launcher
@@ -128,6 +128,8 @@ def pretrain(
             if plan.finished:
                 display.print(f"{folder.path} is finished; nothing to do.")
             else:
+                if init is not None and plan.recipe is None:
+                    note_unfinished(init, "used to start from", show=team.first and not quiet)
                 images = _in_memory(data, side) if _is_in_memory(data) else None
                 _pretrain(draft, folder, display, team, plan, custom_backbone, optional_path(root), minutes, images)
                 gc.collect()  # reference cycles (Fabric, batches) would keep the images mapped and their files open
@@ -160,7 +162,7 @@ def _draft(arguments: Mapping[str, Any], custom_backbone: nn.Module | None) -> c
     data, init, recipe, pairs = (arguments[name] for name in ("data", "init", "recipe", "set"))
     flags = {key: arguments[name] for name, key in _RECIPE_KEYS.items()}
     if data is not None:
-        flags["data.name"] = "images" if _is_in_memory(data) else data_name(data)
+        flags["data.name"] = registry.IN_MEMORY if _is_in_memory(data) else data_name(data)
     if arguments["stream"]:
         flags["data.storage"] = "stream"
     if init is not None:
@@ -229,6 +231,10 @@ def _pretrain(
         start=plan.start,
         replace=plan.replace,
     )
+    if objective is not None and custom_backbone is not None:  # `embed` then prepares images as the run does
+        from relatum.runs.weights import annotate, weights_metadata
+
+        annotate(custom_backbone, weights_metadata(resolved.recipe, objective.num_features))
     if objective is not None and hasattr(objective, "predict"):
         folder.update_record(classifier_score=_score_classifier(objective, resolved, folder, display, root))
 

@@ -53,9 +53,12 @@ class Run:
 
 
 def architecture_of(run: Any, backbone: str | nn.Module | None) -> str | nn.Module | None:
-    """The architecture to load a run's weights into: the user's `backbone`, or a copy of the one that was trained."""
-    trained = run.architecture if isinstance(run, Run) and backbone is None else None
-    return backbone if trained is None else deepcopy(trained)
+    """The architecture to load a run's weights into: the user's `backbone`, or the module that was trained.
+
+    A module is copied: loading weights into the user's own would overwrite and freeze it.
+    """
+    architecture = run.architecture if isinstance(run, Run) and backbone is None else backbone
+    return architecture if architecture is None or isinstance(architecture, str) else deepcopy(architecture)
 
 
 def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:

@@ -99,7 +99,10 @@ def _constructor(name: str) -> Callable[[], Any]:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"backbone '{name}' cannot be imported: {error}. Give module:function.") from error
+        advice = "Give module:function."
+        if isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
+            advice = f"Install {error.name}, or put its file on the Python path."
+        raise InputError(f"backbone '{name}' cannot be imported: {error}. {advice}") from error
 
 
 def feature_size(backbone: nn.Module, side: int = 32) -> int:

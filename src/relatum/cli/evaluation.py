@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, echo, key_value, print_json
+from relatum.cli.options import Backbone, Device, Json, Root, Run, echo, key_value, print_json
 from relatum.system.stderr import say
 from relatum.system.text import printable
 
@@ -57,7 +57,9 @@ def evaluate(
 
 def embed(
     run: Run,
-    data: Data,
+    data: Annotated[
+        list[str], Argument(metavar="DATA", help="dataset name, folder of images, or one or more image files")
+    ],
     out: Annotated[
         Path,
         Option(
@@ -73,7 +75,9 @@ def embed(
     """Compute the representations of all images of DATA and write them to a file."""
     from relatum import api
 
-    z = api.embed(run, data, out=out, architecture=backbone, split=split, device=device, root=root)
+    z = api.embed(
+        run, data[0] if len(data) == 1 else data, out=out, architecture=backbone, split=split, device=device, root=root
+    )
     echo(f"{len(z):,} representations of {z.shape[1]} numbers: {out}")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from relatum.data.imageset import ImageSet, Skipped
-    from relatum.data.inputs import is_image_file, is_path, read_images
+    from relatum.data.inputs import is_image_file, is_path, list_images, read_images
     from relatum.data.loading import find_folder, info, load, may_have_labels
     from relatum.data.paths import cache_dir, data_root
     from relatum.data.subsets import labelled_subset, limit, split_validation
@@ -26,6 +26,7 @@ _MODULES = {
     "is_path": "inputs",
     "labelled_subset": "subsets",
     "limit": "subsets",
+    "list_images": "inputs",
     "load": "loading",
     "may_have_labels": "loading",
     "read_images": "inputs",
@@ -43,6 +44,7 @@ __all__ = [
     "is_path",
     "labelled_subset",
     "limit",
+    "list_images",
     "load",
     "may_have_labels",
     "read_images",

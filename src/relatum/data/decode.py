@@ -1,9 +1,9 @@
 """Decodes an image file to a square RGB array, in any format that Pillow reads.
 
 The largest central square is resized to `side` pixels with antialiasing (JPEG files are first reduced by their
-decoder). An image that already has that size keeps its pixels. EXIF orientation is applied, transparency becomes white,
-16-bit values are scaled, and only the first frame of an animation is used. All threads together use a bounded amount of
-memory (`relatum.data.decoding_memory`).
+decoder). An image that already has that size keeps its pixels. EXIF orientation is applied before, transparency becomes
+white, 16-bit values are scaled, and only the first frame of an animation is used. All threads together use a bounded
+amount of memory (`relatum.data.decoding_memory`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
 from relatum.data.decoding_memory import MEMORY, decoding_bytes
+from relatum.data.file_kinds import what_helps
 from relatum.system.cpus import available_cpus
 
 # Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
@@ -72,7 +73,10 @@ def decode(source: Source, side: int) -> NDArray[np.uint8]:
     with opened(source) as (image, held):
         full_pixels = image.width * image.height
         image.draft(None, (2 * side, 2 * side))  # twice the side; the final resize is antialiased
-        with MEMORY.hold(decoding_bytes(image, full_pixels), held):
+        turned = _states_orientation(image)
+        with MEMORY.hold(decoding_bytes(image, full_pixels, turned=turned), held):
+            if turned:
+                return to_square(image, side)
             small = _square(_plain(image), side)
             return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
 
@@ -100,7 +104,11 @@ def _open(source: Source, first: bytes) -> Image.Image:
         if first.startswith(start):
             with contextlib.suppress(UnidentifiedImageError):
                 return Image.open(source, formats=names)
-    return Image.open(source, formats=formats())
+    try:
+        return Image.open(source, formats=formats())
+    except UnidentifiedImageError as error:
+        error.add_note((None if isinstance(source, BytesIO) else what_helps(source)) or "")
+        raise
 
 
 def useful_threads(seconds: float) -> int:
@@ -113,8 +121,20 @@ def useful_threads(seconds: float) -> int:
 
 
 def to_square(image: Image.Image, side: int) -> NDArray[np.uint8]:
-    """An image in memory as (side, side, 3) uint8, by the same steps as a file."""
-    return np.asarray(_rgb(_upright(_square(_plain(image), side), image)), dtype=np.uint8)
+    """An image in memory as (side, side, 3) uint8, by the same steps as a file.
+
+    It is turned before it is resized, because Pillow resizes and rounds the rows first: the other order changes values
+    by 1, and an exported network only sees pixels that are upright.
+    """
+    return np.asarray(_rgb(_square(_upright(_plain(image), image), side)), dtype=np.uint8)
+
+
+def _states_orientation(image: Image.Image) -> bool:
+    """Whether an opened file has EXIF or XMP data before its pixels.
+
+    A PNG file may have it after them, where it is found when the memory is already planned: the small image is turned.
+    """
+    return any("exif" in str(key).lower() or "xmp" in str(key).lower() for key in image.info)
 
 
 def _check(source: Source) -> None:
@@ -140,7 +160,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, PermissionError):
         return "permission denied"
     if isinstance(error, UnidentifiedImageError):
-        return "not an image that Pillow can read"
+        return next(filter(None, getattr(error, "__notes__", ())), "not an image that Pillow can read")
     if isinstance(error, Image.DecompressionBombError):
         return "too many pixels (a decompression bomb?)"
     if isinstance(error, MemoryError):
@@ -233,13 +253,13 @@ def _square(image: Image.Image, side: int) -> Image.Image:
     return image.resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
 
 
-def _upright(small: Image.Image, source: Image.Image) -> Image.Image:
-    """The resized image with the EXIF orientation of its source applied."""
+def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
+    """The image with the EXIF orientation of its source applied."""
     try:
         turn = _TURNS.get(source.getexif().get(0x0112, 1))  # after decoding: Pillow rotates TIFF files itself
     except Exception:  # ignore damaged EXIF data
-        return small
-    return small if turn is None else small.transpose(turn)
+        return image
+    return image if turn is None else image.transpose(turn)
 
 
 def _rgb(image: Image.Image) -> Image.Image:

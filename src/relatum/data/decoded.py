@@ -31,7 +31,7 @@ from relatum.errors import RelatumError
 from relatum.system.progress import bar
 from relatum.system.untrusted import read_json_bounded
 
-_VERSION = 1  # increase when the same file gives different pixels
+_VERSION = 2  # increase when the same file gives different pixels
 _PROBE = 4  # files that are timed first
 _CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
 _PASSING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)  # the machine's errors

@@ -70,12 +70,13 @@ class Budget:
 MEMORY = Budget(1 << 30)
 
 
-def decoding_bytes(image: Image.Image, full_pixels: int) -> int:
+def decoding_bytes(image: Image.Image, full_pixels: int, *, turned: bool = False) -> int:
     """An estimate of the memory that an opened image takes while it is decoded and converted.
 
     Args:
         image: opened, not yet decoded; a JPEG file may have been reduced with `draft`.
         full_pixels: its number of pixels before that reduction.
+        turned: whether a turned copy may be made. Other decoders have given back more memory by then.
     """
     pixels = image.size[0] * image.size[1]  # of a JPEG file: after the reduction by its decoder
     mode, format = image.mode, image.format or ""
@@ -85,6 +86,8 @@ def decoding_bytes(image: Image.Image, full_pixels: int) -> int:
         size += pixels  # a copy in bytes
     elif mode in ("P", "PA", "La", "LA", "RGBa", "LAB") or image.has_transparency_data:
         size += 4 * pixels  # a copy in colour
+    if turned and format in _DIRECT:
+        size += 4 * pixels
     if format == "TIFF":  # a tile is decoded as a whole, and may be larger than the image
         size += max(0, _tile_pixels(image) - pixels) * _OTHER
     if format in ("JPEG", "MPO") and image.info.get("progressive"):

@@ -9,13 +9,17 @@ NOT_PHOTOS = frozenset({"@eaDir", "@Recycle", "@Recently-Snapshot", "#recycle", 
 _HEIF = "HEIC and HEIF need a plug-in: pip install pillow-heif"
 _RAW = "a camera's RAW file; export it as JPEG first"
 _SVG = "a vector drawing without pixels; export it as PNG first"
+_JXL = "JPEG XL, which Pillow does not read; export it as JPEG first"
 _ADVICE = {
+    ".jxl": _JXL,
     **dict.fromkeys((".heic", ".heif", ".hif"), _HEIF),
     **dict.fromkeys((".svg", ".svgz"), _SVG),
     **dict.fromkeys(
         (".3fr", ".arw", ".cr2", ".cr3", ".crw", ".dng", ".erf", ".kdc", ".mrw", ".nef", ".nrw", ".orf", ".pef"), _RAW
     ),
-    **dict.fromkeys((".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"), _RAW),
+    **dict.fromkeys(
+        (".dcr", ".gpr", ".iiq", ".mef", ".mos", ".raf", ".raw", ".rw2", ".rwl", ".sr2", ".srf", ".srw", ".x3f"), _RAW
+    ),
 }
 # The first bytes of common formats; RIFF and ISO containers name their kind a few bytes later.
 _STARTS = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF87a", b"GIF89a", b"BM", b"II*\x00", b"MM\x00*")
@@ -26,6 +30,11 @@ _HEIF_BRANDS = frozenset({b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", 
 def why_not_read(name: str) -> str | None:
     """Why a photograph of this name is skipped, and what to do; None for files that are not photographs."""
     return _ADVICE.get(Path(name).suffix.lower())
+
+
+def what_helps(path: Path) -> str | None:
+    """What to do about a file that Pillow cannot read, by its content or its name: phones name HEIC files `.jpg`."""
+    return why_not_read(f"image{kind_by_content(path)}") or why_not_read(path.name)
 
 
 def kind_by_content(path: Path) -> str | None:

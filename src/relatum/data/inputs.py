@@ -20,6 +20,7 @@ from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason, to_square
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
+from relatum.registry import IN_MEMORY
 
 _SIDE, _MEAN, _STD = 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)  # for a network without metadata
 
@@ -48,7 +49,7 @@ def read_images(
     Raises:
         InputError: an image cannot be read; nothing is skipped, so that row n belongs to image n.
     """
-    items = _items(data)
+    items = list_images(data)
     if not items:
         raise InputError("there are no images: the list is empty.")
     side = side or _common_side(items) or _SIDE
@@ -57,7 +58,7 @@ def read_images(
         images[number] = _pixels(item, side, number)
     files = [os.fspath(item) for item in items] if all(map(is_path, items)) else None
     return ImageSet(
-        name="images",
+        name=IN_MEMORY,
         split="train",
         images=images,
         labels=None,
@@ -69,18 +70,18 @@ def read_images(
     )
 
 
-def _items(data: Any) -> list[Any]:
-    """The images one by one."""
+def list_images(data: Any) -> list[Any]:
+    """The images one by one, of one path, Pillow image, array or tensor, or of several."""
     if is_path(data) or isinstance(data, Image.Image):
         return [data]
     shape = getattr(data, "shape", None)
     if shape is not None and not isinstance(data, np.ndarray):  # a tensor, channels first
         data = _numpy(data)
-    if isinstance(data, np.ndarray) and data.dtype != object:
+    if isinstance(data, np.ndarray) and data.dtype.kind not in "OU":  # an array of paths is a list
         if data.ndim not in (2, 3, 4):
             raise InputError(f"an array of images has shape (N, H, W, 3), not {data.shape}.")
         return list(data) if data.ndim == 4 else [data]
-    if not isinstance(data, Iterable):
+    if not isinstance(data, Iterable) or isinstance(data, bytes | bytearray):
         raise InputError(f"images are paths, Pillow images, arrays or tensors, not {type(data).__name__}.")
     return list(data)
 
@@ -113,6 +114,8 @@ def _pixels(item: Any, side: int, number: int) -> NDArray[np.uint8]:
             return decode(Path(item), side)
         if isinstance(item, Image.Image):
             return to_square(item, side)
+        if isinstance(item, tuple | list):
+            raise InputError(f"image {number} is a {type(item).__name__}; pass images alone, without their labels.")
         return to_square(Image.fromarray(_bytes(item if isinstance(item, np.ndarray) else _numpy(item))), side)
     except InputError:
         raise

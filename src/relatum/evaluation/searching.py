@@ -97,7 +97,7 @@ class _Gallery:
 def search(
     run: Source | nn.Module,
     gallery: Any,
-    queries: Source | Sequence[Source],
+    queries: Any,
     *,
     top: int = 10,
     out: Source | None = None,
@@ -112,7 +112,7 @@ def search(
     Args:
         run: a run folder, a weights file, or a module.
         gallery: a folder of images or a dataset's name; or images, as `embed` takes them.
-        queries: an image file, or several.
+        queries: an image file, a Pillow image, an array or a tensor, or several of them.
         top: how many to find for each; fewer where the gallery is smaller. Files with the same bytes count once.
         out: a PNG to draw: each query, and its nearest images other than itself, with file names.
         backbone: the architecture of a run with a custom backbone: `module:function` or a module.
@@ -121,8 +121,7 @@ def search(
         root: data root folder.
         progress: show a bar when it takes long.
     """
-    if isinstance(queries, str | os.PathLike):
-        queries = [queries]
+    queries = sources.list_images(queries)
     if not queries:
         raise InputError("there is nothing to search for: name at least one image file.")
     require_positive("top", top)
@@ -246,10 +245,15 @@ def _larger(query: Path, small: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return small
 
 
-def _read_queries(queries: Sequence[Source], side: int, mean: RGB, std: RGB) -> ImageSet:
-    """Query files, decoded; those that cannot be read are listed."""
+def _read_queries(queries: Sequence[Any], side: int, mean: RGB, std: RGB) -> ImageSet:
+    """Queries, decoded; files that cannot be read are listed. Images in memory are named by their number."""
     pixels, files, skipped = [], [], []
-    for query in [os.fspath(q) for q in queries]:
+    for number, item in enumerate(queries):
+        if not sources.is_path(item):
+            pixels.append(sources.read_images([item], side=side).images[0])
+            files.append(f"image {number}")
+            continue
+        query = os.fspath(item)
         try:
             if not Path(query).exists():
                 raise OSError("there is no such file")

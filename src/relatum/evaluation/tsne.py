@@ -198,7 +198,9 @@ def _keep(
     )
     stem = RunFolder(task.run).artifact(task.stem, ending="")
     title = f"{images.name}: {len(images):,} images"
-    colourings: list[tuple[str, Indices | None, Sequence[str]]] = [("", images.labels, images.classes)]
+    colourings: list[tuple[str, Indices | None, Sequence[str]]] = []
+    if not groups:
+        colourings.append(("", images.labels, images.classes))
     if kinds is not None:
         colourings.append(("super-category", *kinds))
     for name, labels in groups.items():
@@ -207,7 +209,7 @@ def _keep(
     pictures = []
     for position, (name, numbers_of, names) in enumerate(colourings):
         place = stem.with_name(f"{stem.name}.{name.removesuffix('-category')}" if position else stem.name)
-        pictures += save_map(place, xy, numbers_of, names, f"{title} by {name}" if position else title)
+        pictures += save_map(place, xy, numbers_of, names, f"{title} by {name}" if name else title)
     return [str(path.relative_to(task.run)) for path in pictures]
 
 

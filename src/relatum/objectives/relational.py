@@ -57,6 +57,10 @@ class RelationalReasoning(Objective):
         avoid_collisions: bool = RelationalOptions.avoid_collisions,
         kernels: str = "auto",
     ) -> None:
+        if not isinstance(backbone, nn.Module):
+            raise TypeError(
+                f"the backbone is an nn.Module, not {backbone!r}; relatum.backbones.build makes one by name."
+            )
         num_features = feature_size(backbone) if num_features is None else num_features
         if gives_logits(backbone):
             warnings.warn(

@@ -124,6 +124,8 @@ def _write_onnx(path: Path, module: nn.Module, info: Mapping[str, Any], preproce
     except ImportError:
         raise InputError("ONNX export needs onnx and onnxscript: pip install onnx onnxscript.") from None
     network, example, free = _program(module, info, preprocess)
+    if not preprocess:  # torch.onnx takes names here; with `Dim.DYNAMIC` the dimensions would be called s77 and s53
+        free = ({0: "batch", 2: "height", 3: "width"},)
     with _quiet_exporter():
         program = torch.onnx.export(
             network,

@@ -252,7 +252,7 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
     Args:
         source: a run folder, a Hugging Face folder or a `.safetensors` file that relatum wrote.
         backbone: the architecture, if the file does not name it or names a `module:function`, which is not imported
-            unless you name it here.
+            unless you name it here. Weights are loaded into a module itself, not into a copy.
 
     Returns:
         The module, with `num_features`, `info` (backbone, mean, std, side, dataset, method, ...) and `transform`, which
@@ -268,6 +268,12 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
     if not hasattr(module, "num_features"):
         size = info.get("num_features") or backbones.feature_size(module, info.get("side", 32))
         setattr(module, "num_features", size)  # noqa: B010 (mypy takes attributes of modules for tensors)
-    setattr(module, "info", info)  # noqa: B010
-    setattr(module, "transform", Transform.of(info))  # noqa: B010
+    annotate(module, info)
     return module
+
+
+def annotate(module: nn.Module, info: Mapping[str, Any]) -> None:
+    """Give a module `info`, from which `embed` takes side and normalisation, and `transform`; its own are kept."""
+    for name, value in (("info", dict(info)), ("transform", Transform.of(info))):
+        if isinstance(getattr(module, name, value), type(value)):
+            setattr(module, name, value)

@@ -128,6 +128,12 @@ def resume(
     if "backbone.name" not in draft.explicit:
         registry.backbone_from_file(recipe.backbone.name, run)
     check_recipe(recipe)
+    in_memory = recipe.data.name == registry.IN_MEMORY  # folders have absolute paths
+    if in_memory and images is None:
+        raise InputError(
+            f"{run} was trained on images in memory: resume it in Python with the same images, "
+            f"relatum.pretrain(IMAGES, resume=True, out={str(run)!r})."
+        )
     try:
         images, validation = hold_out(_load(recipe, root) if images is None else images, recipe)
     except InputError as error:
@@ -139,8 +145,9 @@ def resume(
     if len(images) != recipe.data.images or not matches(images, recipe.data.fingerprint):
         raise InputError(
             f"the images of {recipe.data.name} are not those this run started with "
-            f"({recipe.data.images:,} then, {len(images):,} now, or other pixels or labels), so it cannot be resumed.\n"
-            f"A new run can start from its weights: relatum pretrain {recipe.data.name} --init {run} --out NEW_RUN"
+            f"({recipe.data.images:,} then, {len(images):,} now, or other pixels, labels or file names), "
+            "so it cannot be resumed.\nA new run can start from its weights: "
+            f"relatum pretrain {'IMAGES' if in_memory else recipe.data.name} --init {run} --out NEW_RUN"
         )
     return Resolved(recipe, images, validation, visible_labels(images, recipe), warnings=tuple(warnings))
 
