@@ -19,7 +19,7 @@ from relatum.runs.artifacts import read_arrays
 from relatum.runs.folder import RunFolder
 from relatum.system.files import expand_user, file_safe, write_atomically
 
-_VERSION = 4  # increase when the same file gives different arrays
+_VERSION = 5  # increase when the same file gives different arrays
 _YEARS = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970
 Source = str | os.PathLike[str]
 Stamp = tuple[int, int]  # bytes and modification time

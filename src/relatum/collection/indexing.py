@@ -216,7 +216,9 @@ def load_pixels(source: Path, files: Sequence[str], side: int) -> dict[str, NDAr
     return dict(zip(good, images, strict=True))
 
 
-def detail_reader(source: Source, files: Sequence[str]) -> Callable[[Sequence[int]], dict[int, NDArray[np.uint8]]] | None:
+def detail_reader(
+    source: Source, files: Sequence[str]
+) -> Callable[[Sequence[int]], dict[int, NDArray[np.uint8]]] | None:
     """A function that reads some files of a folder at the size at which near-duplicates are compared in detail.
 
     Returns:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_APART = 0.5  # the links in a group are at most this part of those that lead out of it
+_APART = 0.4  # the differences in a group are at most this part of those that lead out of it
+_WIDEST = 2  # times the threshold: the largest difference in a group, for example between a crop and a brighter copy
 
 
 @dataclass
@@ -21,12 +22,14 @@ class _Cluster:
     Attributes:
         members: image numbers.
         height: the longest link that was needed to join them.
+        widest: the largest difference between two of them, of those that were compared.
         parts: the clusters from which it was joined, if more than one image.
         out: the shortest link to another image.
     """
 
     members: list[int]
     height: float = 0.0
+    widest: float = 0.0
     parts: tuple[_Cluster, ...] = ()
     out: float = float("inf")
 
@@ -36,8 +39,9 @@ def isolated_groups(
 ) -> list[tuple[list[int], float]]:
     """Groups of at least two images, each sorted, with the longest link that joins them.
 
-    Single-link clustering joins the images, shortest link first. A cluster is a group if its longest link is at most
-    the threshold, and at most half of the shortest link that leads out of it. Of nested groups, the largest counts.
+    Single-link clustering joins the images, shortest link first. A cluster is a group if its longest link is at most the
+    threshold, and if the largest difference between two members is at most 0.4 times the shortest link that leads out of
+    it, and at most twice the threshold: a chain of look-alikes is no group. Of nested groups, the largest counts.
 
     Args:
         count: number of images.
@@ -48,17 +52,23 @@ def isolated_groups(
     for (i, j), length in sorted(links.items(), key=lambda item: (item[1], item[0])):
         first, second = clusters[i], clusters[j]
         if first is second:
+            first.widest = length
             continue
-        first.out = second.out = length
-        joined = _Cluster(first.members + second.members, length, (first, second))
+        first.out, second.out = min(first.out, length), min(second.out, length)
+        joined = _Cluster(first.members + second.members, length, length, (first, second))
         for member in joined.members:
             clusters[member] = joined
     waiting = list({id(cluster): cluster for cluster in clusters}.values())
     groups = []
     while waiting:
         cluster = waiting.pop()
-        if len(cluster.members) > 1 and cluster.height <= min(threshold, _APART * cluster.out):
+        if _is_group(cluster, threshold):
             groups.append((sorted(cluster.members), cluster.height))
         else:
             waiting += cluster.parts
     return sorted(groups)
+
+
+def _is_group(cluster: _Cluster, threshold: float) -> bool:
+    widest = min(_WIDEST * threshold, _APART * cluster.out)
+    return len(cluster.members) > 1 and cluster.height <= threshold and cluster.widest <= widest
