@@ -39,9 +39,9 @@ def isolated_groups(
 ) -> list[tuple[list[int], float]]:
     """Groups of at least two images, each sorted, with the longest link that joins them.
 
-    Single-link clustering joins the images, shortest link first. A cluster is a group if its longest link is at most the
-    threshold, and if the largest difference between two members is at most 0.4 times the shortest link that leads out of
-    it, and at most twice the threshold: a chain of look-alikes is no group. Of nested groups, the largest counts.
+    Single-link clustering joins the images, shortest link first. A cluster is a group if its longest link is at most
+    the threshold, and if the largest difference between two members is at most 0.4 times the shortest link that leads
+    out of it, and at most twice the threshold: a chain of look-alikes is no group. The largest of nested groups counts.
 
     Args:
         count: number of images.

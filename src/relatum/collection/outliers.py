@@ -16,9 +16,10 @@ def outlier_scores(features: NDArray[np.float32], statistics: Statistics) -> NDA
     """A score per image, higher for more unusual images; ordinary ones are around 0.
 
     The score is the distance to the k-th nearest image (Ramaswamy et al. 2000), in units of the usual spread.
-    Representations, statistics of colour and texture, and smoothness count equally: a backbone is trained to ignore some
-    differences, and can place noise or a blank image next to photographs. A colour gradient differs from photographs
-    and drawings only by its smoothness, which as two of 16 statistics would hardly count. Copies of an image count once.
+    Representations, statistics of colour and texture, and smoothness count equally: a backbone is trained to ignore
+    some differences, and can place noise or a blank image next to photographs. A colour gradient differs from
+    photographs and drawings only by its smoothness, which as two of 16 statistics would hardly count. Copies of an
+    image count once.
 
     The local outlier factor, which compares an image with the surroundings of its neighbours, was tried first: where a
     folder is sparse (drawings among photographs), what lies there looked ordinary to it. The choice between the two,

@@ -5,8 +5,8 @@ the image as it was, up to one shift, one scale and one gain. Two icons of a ser
 place. So a pair is aligned first, and then judged by the window in which it agrees least.
 
 Images are compared as thumbnails of `SIDE` pixels, or in detail: read again at `DETAIL` pixels, moved at that size, and
-compared at half of it. A thin line that is moved by a part of a pixel is blurred, and at 48 pixels a line of a drawing is
-thinner than a pixel.
+compared at half of it. A thin line that is moved by a part of a pixel is blurred, and at 48 pixels a line of a drawing
+is thinner than a pixel.
 
 Shape letters: P pairs, S side of an image.
 """

@@ -73,7 +73,7 @@ def _statistics(pixels: NDArray[np.float32]) -> Statistics:
 def _smoothness(pixels: NDArray[np.float32], grey: NDArray[np.float32]) -> tuple[Statistics, Statistics]:
     """The share of soft steps between pixels, and the logarithm of curvature relative to steps.
 
-    Both are extreme for a colour gradient, whose colours and contrast are as in any photograph, and for one flat colour.
+    Both are extreme for a colour gradient, whose colours and contrast are as in any photograph, and for a flat colour.
     """
     across, down = (np.abs(np.diff(pixels, axis=axis)) for axis in (2, 1))
     largest = np.maximum(across.max(3)[:, :-1], down.max(3)[:, :, :-1])
