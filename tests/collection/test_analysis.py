@@ -9,7 +9,7 @@ from PIL import Image
 from relatum.collection.clusters import find_clusters
 from relatum.collection.outliers import outlier_scores
 from relatum.collection.selection import diverse_subset
-from relatum.collection.signatures import describe, shrink
+from relatum.collection.signatures import SMOOTHNESS, STATISTICS, describe, shrink
 from relatum.errors import InputError
 
 
@@ -56,6 +56,13 @@ def test_a_colour_gradient_is_an_outlier_among_photographs_and_drawings() -> Non
     _, statistics = describe(np.stack(images))
     features = draws.normal(size=(301, 32)).astype(np.float32)
     assert np.argmax(outlier_scores(features, statistics)) == 300
+
+
+def test_an_image_that_differs_only_by_its_smoothness_is_the_first_outlier() -> None:
+    draws = np.random.default_rng(5)
+    features, statistics = (draws.normal(size=(300, d)).astype(np.float32) for d in (6, STATISTICS))
+    statistics[7, -SMOOTHNESS:] = 4, -4
+    assert np.argmax(outlier_scores(features, statistics)) == 7
 
 
 def test_identical_images_have_finite_scores() -> None:
