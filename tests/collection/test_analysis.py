@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from relatum.collection.clusters import find_clusters
 from relatum.collection.outliers import outlier_scores
 from relatum.collection.selection import diverse_subset
-from relatum.collection.signatures import describe, shrink
+from relatum.collection.signatures import SMOOTHNESS, STATISTICS, describe, shrink
 from relatum.errors import InputError
 
 
@@ -42,6 +43,26 @@ def test_an_image_among_sparse_ones_is_still_an_outlier() -> None:
 def test_copies_of_an_outlier_do_not_hide_it() -> None:
     points = np.concatenate([blobs(80), np.full((15, 6), 90, np.float32)])
     assert set(np.argsort(-outlier_scores(points, points))[:15].tolist()) == set(range(80, 95))
+
+
+def test_a_colour_gradient_is_an_outlier_among_photographs_and_drawings() -> None:
+    draws = np.random.default_rng(4)
+    images = []
+    for i in range(300):
+        coarse = Image.fromarray(draws.integers(0, 256, (6, 6, 3), dtype=np.uint8)).resize((96, 96), 3 if i % 3 else 0)
+        images.append(np.asarray(coarse) // 2 + draws.integers(0, 2 + i % 60, (96, 96, 1), dtype=np.uint8))
+    across = np.linspace(0, 1, 96)[None, :, None]
+    images.append(np.broadcast_to((1 - across) * [180, 60, 90] + across * [60, 90, 170], (96, 96, 3)).astype(np.uint8))
+    _, statistics = describe(np.stack(images))
+    features = draws.normal(size=(301, 32)).astype(np.float32)
+    assert np.argmax(outlier_scores(features, statistics)) == 300
+
+
+def test_an_image_that_differs_only_by_its_smoothness_is_the_first_outlier() -> None:
+    draws = np.random.default_rng(5)
+    features, statistics = (draws.normal(size=(300, d)).astype(np.float32) for d in (6, STATISTICS))
+    statistics[7, -SMOOTHNESS:] = 4, -4
+    assert np.argmax(outlier_scores(features, statistics)) == 7
 
 
 def test_identical_images_have_finite_scores() -> None:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageEnhance
 
 from relatum.collection.duplicates import near_duplicates
+from relatum.collection.registration import DETAIL
 from relatum.collection.signatures import describe
 from relatum.data.decode import decode
 
@@ -116,3 +117,36 @@ def test_slightly_changed_copies_are_found(kind: str) -> None:
     images = 64 + pictures(40) // 2  # as in most photographs, few pixels are black or white
     copies = np.stack([copy(changed(images[i], kind), 48, 85) for i in range(8)])
     assert found(np.concatenate([images, copies])) == {frozenset({i, 40 + i}) for i in range(8)}
+
+
+def ring(points: int, step: int, crop: int = 0) -> Image.Image:
+    """A star polygon of thin grey lines on white, 100 × 100 pixels: with many points, a ring."""
+    image = Image.new("L", (400, 400), "white")
+    draw = ImageDraw.Draw(image)
+    angle = 2 * np.pi * np.arange(points) / points
+    corners = 200 + 160 * np.stack([np.sin(angle), -np.cos(angle)], 1)
+    for i in range(points):
+        draw.line([tuple(corners[i]), tuple(corners[(i + step) % points])], fill=90, width=2)
+    small = image.resize((100, 100), Image.Resampling.BOX)
+    return small.crop((crop, crop, 100 - crop, 100 - crop))
+
+
+def test_rings_of_thin_lines_are_not_copies_of_one_another_and_a_crop_of_one_is() -> None:
+    rings = [ring(n, round(n * share)) for share in (0.17, 0.22, 0.27) for n in range(61, 98, 4)]
+    files = [BytesIO() for _ in range(len(rings) + 1)]
+    for file, image in zip(files, [*rings, ring(81, 14, crop=3)], strict=True):
+        image.save(file, "PNG")
+    signatures, _ = describe(np.stack([decode(file, 96) for file in files]))
+    groups = near_duplicates(
+        signatures,
+        resolutions=[100] * len(rings) + [94],
+        detail=lambda rows: {row: decode(files[row], DETAIL) for row in rows},
+    )
+    assert [set(group.members) for group in groups] == [{5, len(rings)}]  # 81 points, step 14
+
+
+def test_images_that_cannot_be_read_again_are_compared_as_thumbnails() -> None:
+    images = pictures(20)
+    signatures, _ = describe(np.concatenate([images, copy(images[0], 48, 80)[None]]))
+    groups = near_duplicates(signatures, resolutions=[500] * 21, detail=lambda _: {})
+    assert [group.members for group in groups] == [(0, 20)]

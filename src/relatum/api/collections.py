@@ -49,12 +49,14 @@ def duplicates(
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.duplicates import THRESHOLD, near_duplicates
+    from relatum.collection.indexing import detail_reader
 
     groups = near_duplicates(
         index.signatures,
         resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
         sizes=index.stamps[:, 0].tolist(),
+        detail=detail_reader(data, index.files.tolist()),
         threshold=THRESHOLD if threshold is None else threshold,
     )
     names = [str(file) for file in index.files]

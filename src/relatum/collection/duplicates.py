@@ -1,31 +1,38 @@
 """Near-duplicates: exact copies, and copies that were re-encoded, resized, slightly cropped, or changed in brightness.
 
-Thumbnails that resemble one another are candidates; a pair counts if it agrees everywhere once the two are aligned
-(`registration`). No representation is needed, so the result does not depend on training. docs/photos.md reports how
-many copies and look-alikes are found.
+Thumbnails that resemble one another are candidates. They are aligned and compared part by part (`registration`), first
+as thumbnails and then, if they may be copies, in detail. Images that agree everywhere are a group if they also stand
+apart from all others (`isolated`). No representation is needed, so the result does not depend on training.
+docs/photos.md reports how many copies and look-alikes are found.
 
 Shape letters: N images.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.collection.registration import CONTRAST, LUMINANCE, differences
+from relatum.collection.isolated import isolated_groups
+from relatum.collection.registration import CONTRAST, DETAIL, LUMINANCE, differences
 from relatum.collection.signatures import SIDE, Signatures
 from relatum.features.neighbours import nearest
 
 THRESHOLD = 0.18  # of the difference in the window where two images differ most, relative to their contrast
+_MAYBE = 2  # times the threshold: thumbnails that differ more are not compared in detail
 _CANDIDATES = 16  # nearest thumbnails that are compared
 _FAR = 0.55  # coarse thumbnails farther apart than this are not compared; those of 98 % of the copies are nearer
 _GRID = 12  # side of the coarse thumbnails
 _COLOURS = 4  # side of their colour cells: JPEG stores colour at a lower resolution
 _CHUNK = 1024  # thumbnails at a time: about 60 MB of float32
+_PAIRS = 256  # pairs at a time that are compared in detail: at most 60 MB of pixels
 _BLANK = 0.004  # images of one colour have no content to compare: they are copies only if their bytes are equal
+
+Rows = NDArray[np.int64]
+Detail = Callable[[Sequence[int]], dict[int, NDArray[np.uint8]]]
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ def near_duplicates(
     resolutions: Sequence[int] = (),
     digests: Sequence[str] = (),
     sizes: Sequence[int] = (),
+    detail: Detail | None = None,
     threshold: float = THRESHOLD,
 ) -> list[Group]:
     """Groups of near-duplicates, the most similar first.
@@ -59,35 +67,32 @@ def near_duplicates(
         resolutions: the smaller side of each image in pixels, where it is known: a small copy shows fewer details.
         digests: a hash of each file, to recognise exact copies.
         sizes: bytes of each file, to list the largest copy first.
+        detail: reads images again: from their numbers to (DETAIL, DETAIL, 3) arrays; those that cannot be read are
+            missing. Without it, thumbnails decide.
         threshold: the largest difference between copies.
     """
     count = len(signatures)
     links: dict[tuple[int, int], float] = {}
     if count > 1:
         known = np.asarray(resolutions, np.int64) if len(resolutions) else np.full(count, SIDE)
-        links = _similar_pairs(signatures, known, threshold)
+        links = _compared_pairs(signatures, known, threshold, detail)
     first_with: dict[str, int] = {}
     for i, digest in enumerate(digests):
         j = first_with.setdefault(digest, i)
         if j != i:
             links[j, i] = 0.0
     groups = []
-    components = _connected(count, links)
-    component_of = {i: number for number, members in enumerate(components) for i in members}
-    largest = [0.0] * len(components)
-    for (i, _), value in links.items():
-        largest[component_of[i]] = max(largest[component_of[i]], value)
-    for members, difference in zip(components, largest, strict=True):
+    for members, difference in isolated_groups(count, links, threshold):
         exact = bool(digests) and len({digests[i] for i in members}) == 1
         ordered = sorted(members, key=lambda i: (-sizes[i], i)) if len(sizes) else members
         groups.append(Group(tuple(ordered), exact, difference))
     return sorted(groups, key=lambda group: (not group.exact, group.difference, group.members))
 
 
-def _similar_pairs(
-    signatures: Signatures, resolutions: NDArray[np.int64], threshold: float
+def _compared_pairs(
+    signatures: Signatures, resolutions: Rows, threshold: float, detail: Detail | None
 ) -> dict[tuple[int, int], float]:
-    """Pairs (i < j) of near-duplicates with the difference between them."""
+    """Pairs (i < j) of similar thumbnails with the difference between them."""
     vectors, contrast = _vectors(signatures)
     everyone = np.arange(len(vectors))
     distances, near = nearest(vectors, vectors, min(_CANDIDATES, len(vectors) - 1), exclude=everyone)
@@ -95,14 +100,39 @@ def _similar_pairs(
     rows, columns = np.nonzero((distances <= _FAR) & ~(blank[:, None] | blank[near]))
     pairs = np.sort(np.stack([rows, near[rows, columns]], 1), 1)
     i, j = np.unique(pairs, axis=0).T.reshape(2, -1)
+    resolution = np.minimum(resolutions[i], resolutions[j])
     values = np.zeros(len(i), np.float32)
-    for one, other in ((i, j), (j, i)):  # whichever of the two is aligned to the other, they must agree
-        left = np.flatnonzero(values <= threshold)
-        resolution = np.minimum(resolutions[i[left]], resolutions[j[left]])
-        difference = differences(signatures, one[left], other[left], resolution)
-        values[left] = np.maximum(values[left], difference)
-    same = values <= threshold
-    return {(int(a), int(b)): float(v) for a, b, v in zip(i[same], j[same], values[same], strict=True)}
+    for start in range(0, len(i), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        one, other = signatures[i[part]], signatures[j[part]]
+        values[part] = _either_way(one, other, resolution[part], _MAYBE * threshold)
+    if detail is not None:
+        _compare_in_detail(values, i, j, resolution, threshold, detail)
+    return {(int(a), int(b)): float(v) for a, b, v in zip(i, j, values, strict=True)}
+
+
+def _either_way(first: Signatures, second: Signatures, resolution: Rows, enough: float) -> NDArray[np.float32]:
+    """Differences between pairs: the larger one, whichever of the two is aligned to the other."""
+    values = differences(first, second, resolution)
+    left = np.flatnonzero(values <= enough)  # the others are no copies either way
+    values[left] = np.maximum(values[left], differences(second[left], first[left], resolution[left]))
+    return values
+
+
+def _compare_in_detail(
+    values: NDArray[np.float32], i: Rows, j: Rows, resolution: Rows, threshold: float, detail: Detail
+) -> None:
+    """Replace the differences between thumbnails of possible copies that have more pixels than a thumbnail."""
+    rows = np.flatnonzero((values <= _MAYBE * threshold) & (resolution > SIDE))
+    for start in range(0, len(rows), _PAIRS):
+        part = rows[start : start + _PAIRS]
+        pixels = detail(np.unique([i[part], j[part]]).tolist())
+        part = np.array([row for row in part if int(i[row]) in pixels and int(j[row]) in pixels], np.int64)
+        one, other = (
+            np.array([pixels[int(image)] for image in images[part]], np.uint8).reshape(-1, DETAIL, DETAIL, 3)
+            for images in (i, j)
+        )
+        values[part] = _either_way(one, other, resolution[part], threshold)
 
 
 def _vectors(signatures: Signatures) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -129,22 +159,3 @@ def _cells(images: NDArray[np.floating], cells: int) -> NDArray[np.float32]:
     count, size = images.shape[:2]
     blocks = images.reshape(count, cells, size // cells, cells, size // cells, *images.shape[3:])
     return np.asarray(blocks.mean((2, 4)), np.float32)
-
-
-def _connected(count: int, links: dict[tuple[int, int], float]) -> list[list[int]]:
-    """The connected components with at least two members, each sorted."""
-    parent = list(range(count))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    for i, j in links:
-        a, b = root(i), root(j)
-        parent[max(a, b)] = min(a, b)
-    members: dict[int, list[int]] = {}
-    for i in range(count):
-        members.setdefault(root(i), []).append(i)
-    return [group for group in members.values() if len(group) > 1]

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from relatum import data as sources
 from relatum import registry
 from relatum.collection.file_facts import digest, width_height_time
 from relatum.collection.index import Index, Source, Stamp, index_file, merged, read_index, write_index
+from relatum.collection.registration import DETAIL
 from relatum.collection.signatures import describe
 from relatum.data import folder
 from relatum.data.dataset import RGB
@@ -213,6 +214,26 @@ def load_pixels(source: Path, files: Sequence[str], side: int) -> dict[str, NDAr
     known = set(listing.files)
     images, good, _ = _decoded(replace(listing, files=[]), [file for file in files if file in known], side)
     return dict(zip(good, images, strict=True))
+
+
+def detail_reader(
+    source: Source, files: Sequence[str]
+) -> Callable[[Sequence[int]], dict[int, NDArray[np.uint8]]] | None:
+    """A function that reads some files of a folder at the size at which near-duplicates are compared in detail.
+
+    Returns:
+        A function of row numbers of `files`; None for a dataset, whose images are small.
+    """
+    if str(source) in registry.DATASETS:
+        return None
+    listing = replace(folder.scan(sources.find_folder(os.fspath(source))), files=[])
+
+    def read(rows: Sequence[int]) -> dict[int, NDArray[np.uint8]]:
+        numbers = {str(files[row]): row for row in rows}
+        images, good, _ = _decoded(listing, list(numbers), DETAIL)
+        return {numbers[file]: image for file, image in zip(good, images, strict=True)}
+
+    return read
 
 
 def load_thumbnails(source: Path, files: Sequence[str]) -> NDArray[np.uint8]:

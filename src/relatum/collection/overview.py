@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.collection.clusters import find_clusters
-from relatum.collection.duplicates import Group, near_duplicates
+from relatum.collection.duplicates import Detail, Group, near_duplicates
 from relatum.collection.groups import folder_groups
 from relatum.collection.index import Index
 from relatum.collection.maps import Points, maps
@@ -56,13 +56,20 @@ class Overview:
         return folder_groups(self.files)
 
 
-def overview(index: Index, *, seed: int = 1) -> Overview:
-    """Compute everything; a collection that is too large for a page is sampled after duplicates and outliers."""
+def overview(index: Index, *, seed: int = 1, detail: Detail | None = None) -> Overview:
+    """Compute everything; a collection that is too large for a page is sampled after duplicates and outliers.
+
+    Args:
+        index: of the collection.
+        seed: random seed of clusters and maps.
+        detail: reads images in detail, to tell near-duplicates from look-alikes (`duplicates.near_duplicates`).
+    """
     groups = near_duplicates(
         index.signatures,
         resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
         sizes=index.stamps[:, 0].tolist(),
+        detail=detail,
     )
     order = _outliers(index, groups)
     clusters = find_clusters(index.features, seed=seed)

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIDE = 48  # of the thumbnail in pixels: icons that differ by a small sign differ at this side, not at 24
-STATISTICS = 14  # numbers per image
+SMOOTHNESS = 2  # numbers per image that tell soft transitions from flat parts and sharp edges; the last statistics
+STATISTICS = 14 + SMOOTHNESS  # numbers per image
 _FLAT = 0.01  # contrast below which an image counts as flat
+_SOFT = (0.004, 0.03)  # steps between pixels of a gradient: from one of 256 levels to 1/33 of the range
 _CHUNK = 256  # images at a time: about 30 MB of float32 at a side of 96
 Signatures = NDArray[np.uint8]
 Statistics = NDArray[np.float32]
@@ -44,7 +46,7 @@ def _averages(size: int, cells: int) -> NDArray[np.float32]:
 
 
 def _statistics(pixels: NDArray[np.float32]) -> Statistics:
-    """Mean and spread of the colours, saturation, fine and coarse texture, and the share of extreme pixels."""
+    """Mean and spread of the colours, saturation, fine and coarse texture, the share of extreme pixels, smoothness."""
     flat = pixels.reshape(len(pixels), -1, 3)
     grey = pixels.mean(3)
     across, down = np.abs(np.diff(grey, axis=2)), np.abs(np.diff(grey, axis=1))
@@ -63,5 +65,21 @@ def _statistics(pixels: NDArray[np.float32]) -> Statistics:
         np.sqrt(coarse.reshape(len(grey), -1).std(1)),
         ((luminance < 0.04) | (luminance > 0.96)).mean(1),
         np.sqrt((across > 0.25).mean((1, 2))),  # sharp edges: text, line art, noise
+        *_smoothness(pixels, grey),
     ]
     return np.stack(columns, 1).astype(np.float32)
+
+
+def _smoothness(pixels: NDArray[np.float32], grey: NDArray[np.float32]) -> tuple[Statistics, Statistics]:
+    """The share of soft steps between pixels, and the logarithm of curvature relative to steps.
+
+    Both are extreme for a colour gradient, whose colours and contrast are as in any photograph, and for a flat colour.
+    """
+    across, down = (np.abs(np.diff(pixels, axis=axis)) for axis in (2, 1))
+    largest = np.maximum(across.max(3)[:, :-1], down.max(3)[:, :, :-1])
+    soft = ((largest >= _SOFT[0]) & (largest < _SOFT[1])).mean((1, 2))
+    inner = grey[:, 1:-1, 1:-1]
+    around = grey[:, :-2, 1:-1] + grey[:, 2:, 1:-1] + grey[:, 1:-1, :-2] + grey[:, 1:-1, 2:]
+    curvature = np.abs(4 * inner - around).mean((1, 2))
+    steps = across.mean((1, 2, 3)) + down.mean((1, 2, 3))
+    return soft.astype(np.float32), np.log(curvature / (steps + 0.003) + 0.02)  # the terms matter for flat images only
