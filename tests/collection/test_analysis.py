@@ -9,7 +9,7 @@ from PIL import Image
 from relatum.collection.clusters import find_clusters
 from relatum.collection.outliers import outlier_scores
 from relatum.collection.selection import diverse_subset
-from relatum.collection.signatures import SMOOTHNESS, STATISTICS, describe, shrink
+from relatum.collection.signatures import STATISTICS, describe, shrink
 from relatum.errors import InputError
 
 
@@ -58,11 +58,29 @@ def test_a_colour_gradient_is_an_outlier_among_photographs_and_drawings() -> Non
     assert np.argmax(outlier_scores(features, statistics)) == 300
 
 
-def test_an_image_that_differs_only_by_its_smoothness_is_the_first_outlier() -> None:
+def test_an_image_that_is_unusual_only_in_a_combination_of_statistics_is_the_first_outlier() -> None:
     draws = np.random.default_rng(5)
     features, statistics = (draws.normal(size=(300, d)).astype(np.float32) for d in (6, STATISTICS))
-    statistics[7, -SMOOTHNESS:] = 4, -4
+    statistics[:, 1] = statistics[:, 0] + 0.1 * statistics[:, 1]
+    statistics[7] = 0
+    statistics[7, :2] = 1.5, -1.5  # each is an ordinary value
     assert np.argmax(outlier_scores(features, statistics)) == 7
+
+
+def test_patterns_differ_from_other_images_in_the_layout_of_their_edges() -> None:
+    draws = np.random.default_rng(6)
+    noise = draws.integers(0, 256, (96, 96, 1), dtype=np.uint8)
+    patch = np.full((96, 96, 1), 40, np.uint8)
+    patch[10:40, 10:40] = noise[10:40, 10:40]
+    upright = np.broadcast_to(np.where(np.arange(96) // 8 % 2, 30, 220)[None, :, None], (96, 96, 1))
+    checkers = np.where((np.add.outer(np.arange(96) // 8, np.arange(96) // 8) % 2)[..., None], 30, 220)
+    images = np.stack([np.repeat(image, 3, 2) for image in (noise, patch, upright, checkers)]).astype(np.uint8)
+    unevenness, aligned, agreement = describe(images)[1][:, -3:].T
+    assert unevenness[0] < unevenness[1] - 1
+    assert aligned[0] < 0.6
+    assert aligned[2:].min() > 0.8
+    assert agreement[2] > 0.9
+    assert max(agreement[0], agreement[3]) < 0.6  # neighbouring steps of noise share a pixel
 
 
 def test_identical_images_have_finite_scores() -> None:

@@ -18,6 +18,21 @@ def standardise(values: NDArray[np.floating]) -> Floats:
     )
 
 
+def whiten(values: NDArray[np.floating]) -> Floats:
+    """Columns with mean 0, rotated and scaled so that they have variance 1 and no correlation.
+
+    The covariance of few rows is uncertain: it is shrunk towards a multiple of the identity, by half for as many
+    rows as columns.
+    """
+    centred = standardise(values).astype(np.float64)
+    rows, columns = centred.shape
+    shrinkage = columns / (columns + rows)
+    covariance = centred.T @ centred / max(rows, 1)
+    level = max(float(np.trace(covariance)) / max(columns, 1), 1e-12)
+    variances, axes = np.linalg.eigh((1 - shrinkage) * covariance + shrinkage * level * np.eye(columns))
+    return (centred @ axes / np.sqrt(variances)).astype(np.float32)
+
+
 def robust_score(values: NDArray[np.floating]) -> NDArray[np.float64]:
     """Distance above the median in units of the usual spread (quartiles), so that a few extremes change nothing."""
     low, middle, high = np.percentile(values, [25, 50, 75])

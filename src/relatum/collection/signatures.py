@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIDE = 48  # of the thumbnail in pixels: icons that differ by a small sign differ at this side, not at 24
-SMOOTHNESS = 2  # numbers per image that tell soft transitions from flat parts and sharp edges; the last statistics
-STATISTICS = 14 + SMOOTHNESS  # numbers per image
+STATISTICS = 19  # numbers per image
 _FLAT = 0.01  # contrast below which an image counts as flat
 _SOFT = (0.004, 0.03)  # steps between pixels of a gradient: from one of 256 levels to 1/33 of the range
+_CELLS = 6  # a side of the grid on which the evenness of texture is measured
 _CHUNK = 256  # images at a time: about 30 MB of float32 at a side of 96
 Signatures = NDArray[np.uint8]
 Statistics = NDArray[np.float32]
@@ -46,7 +46,7 @@ def _averages(size: int, cells: int) -> NDArray[np.float32]:
 
 
 def _statistics(pixels: NDArray[np.float32]) -> Statistics:
-    """Mean and spread of the colours, saturation, fine and coarse texture, the share of extreme pixels, smoothness."""
+    """Colours, saturation, fine and coarse texture, the share of extreme pixels, smoothness and the layout of edges."""
     flat = pixels.reshape(len(pixels), -1, 3)
     grey = pixels.mean(3)
     across, down = np.abs(np.diff(grey, axis=2)), np.abs(np.diff(grey, axis=1))
@@ -66,6 +66,7 @@ def _statistics(pixels: NDArray[np.float32]) -> Statistics:
         ((luminance < 0.04) | (luminance > 0.96)).mean(1),
         np.sqrt((across > 0.25).mean((1, 2))),  # sharp edges: text, line art, noise
         *_smoothness(pixels, grey),
+        *_layout(grey),
     ]
     return np.stack(columns, 1).astype(np.float32)
 
@@ -83,3 +84,20 @@ def _smoothness(pixels: NDArray[np.float32], grey: NDArray[np.float32]) -> tuple
     curvature = np.abs(4 * inner - around).mean((1, 2))
     steps = across.mean((1, 2, 3)) + down.mean((1, 2, 3))
     return soft.astype(np.float32), np.log(curvature / (steps + 0.003) + 0.02)  # the terms matter for flat images only
+
+
+def _layout(grey: NDArray[np.float32]) -> tuple[Statistics, Statistics, Statistics]:
+    """How unevenly edges are spread over the image, how many of them are upright or level, and whether they agree.
+
+    Patterns (noise, checkers, a page of text) have edges everywhere; screens and codes have upright and level ones;
+    stripes and colour gradients have one direction. The added terms matter for images that are nearly flat.
+    """
+    across = grey[:, :-1, 1:] - grey[:, :-1, :-1]
+    down = grey[:, 1:, :-1] - grey[:, :-1, :-1]
+    cells = shrink(np.sqrt(across**2 + down**2)[..., None], _CELLS).reshape(len(grey), -1)
+    unevenness = np.log((cells.std(1) + 0.001) / (cells.mean(1) + 0.003))
+    level, upright = np.abs(down), np.abs(across)
+    aligned = np.abs(upright - level).sum((1, 2)) / ((upright + level).sum((1, 2)) + 0.5)
+    xx, yy, xy = (a.sum((1, 2)) for a in (across**2, down**2, across * down))  # the structure tensor of the image
+    agreement = np.sqrt((xx - yy) ** 2 + 4 * xy**2) / (xx + yy + 0.001)
+    return unevenness, aligned, agreement
