@@ -150,3 +150,29 @@ def test_images_that_cannot_be_read_again_are_compared_as_thumbnails() -> None:
     signatures, _ = describe(np.concatenate([images, copy(images[0], 48, 80)[None]]))
     groups = near_duplicates(signatures, resolutions=[500] * 21, detail=lambda _: {})
     assert [group.members for group in groups] == [(0, 20)]
+
+
+def test_two_lossless_images_of_one_size_are_copies_only_if_their_edges_agree() -> None:
+    lines, other, brighter = ring(81, 14), ring(88, 15), ring(81, 14).point(lambda value: min(255, round(1.1 * value)))
+    jpeg = BytesIO()
+    lines.save(jpeg, "JPEG", quality=70)
+    files = [BytesIO() for _ in range(3)]
+    for file, image in zip(files, (lines, other, brighter), strict=True):
+        image.save(file, "PNG")
+
+    def groups(chosen: list[BytesIO], lossless: list[tuple[int, int] | None]) -> list[tuple[int, ...]]:
+        signatures, _ = describe(np.stack([decode(file, 96) for file in chosen]))
+        found = near_duplicates(
+            signatures,
+            resolutions=[100] * len(chosen),
+            lossless=lossless,
+            detail=lambda rows: {row: decode(chosen[row], DETAIL) for row in rows},
+        )
+        return [group.members for group in found]
+
+    same = (100, 100)
+    assert groups(files[:2], [None, None]) == [(0, 1)]  # the difference alone does not tell them apart
+    assert groups(files[:2], [same, (100, 99)]) == [(0, 1)]
+    assert groups(files[:2], [same, same]) == []
+    assert groups([files[0], files[2]], [same, same]) == [(0, 1)]
+    assert groups([files[0], jpeg], [same, None]) == [(0, 1)]

@@ -56,6 +56,7 @@ def duplicates(
         resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
         sizes=index.stamps[:, 0].tolist(),
+        lossless=index.lossless,
         detail=detail_reader(data, index.files.tolist()),
         threshold=THRESHOLD if threshold is None else threshold,
     )

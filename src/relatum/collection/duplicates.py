@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.collection.isolated import isolated_groups
-from relatum.collection.registration import CONTRAST, DETAIL, LUMINANCE, differences
+from relatum.collection.registration import CONTRAST, DETAIL, LUMINANCE, differences, edge_correlation
 from relatum.collection.signatures import SIDE, Signatures
 from relatum.features.neighbours import nearest
 
@@ -29,6 +29,7 @@ _GRID = 12  # side of the coarse thumbnails
 _COLOURS = 4  # side of their colour cells: JPEG stores colour at a lower resolution
 _CHUNK = 1024  # thumbnails at a time: about 60 MB of float32
 _PAIRS = 256  # pairs at a time that are compared in detail: at most 60 MB of pixels
+_SAME_EDGES = 0.96  # least correlation of the edges of copies that were saved without loss; it was 0.967 or more
 _BLANK = 0.004  # images of one colour have no content to compare: they are copies only if their bytes are equal
 
 Rows = NDArray[np.int64]
@@ -57,6 +58,7 @@ def near_duplicates(
     resolutions: Sequence[int] = (),
     digests: Sequence[str] = (),
     sizes: Sequence[int] = (),
+    lossless: Sequence[tuple[int, int] | None] = (),
     detail: Detail | None = None,
     threshold: float = THRESHOLD,
 ) -> list[Group]:
@@ -67,6 +69,8 @@ def near_duplicates(
         resolutions: the smaller side of each image in pixels, where it is known: a small copy shows fewer details.
         digests: a hash of each file, to recognise exact copies.
         sizes: bytes of each file, to list the largest copy first.
+        lossless: width and height of each image whose format keeps every pixel, None for the others. Two such images
+            of one size are copies only if their edges agree almost exactly; nothing has blurred or moved them.
         detail: reads images again: from their numbers to (DETAIL, DETAIL, 3) arrays; those that cannot be read are
             missing. Without it, thumbnails decide.
         threshold: the largest difference between copies.
@@ -75,7 +79,7 @@ def near_duplicates(
     links: dict[tuple[int, int], float] = {}
     if count > 1:
         known = np.asarray(resolutions, np.int64) if len(resolutions) else np.full(count, SIDE)
-        links = _compared_pairs(signatures, known, threshold, detail)
+        links = _compared_pairs(signatures, known, threshold, _strict(lossless), detail)
     first_with: dict[str, int] = {}
     for i, digest in enumerate(digests):
         j = first_with.setdefault(digest, i)
@@ -89,8 +93,17 @@ def near_duplicates(
     return sorted(groups, key=lambda group: (not group.exact, group.difference, group.members))
 
 
+def _strict(lossless: Sequence[tuple[int, int] | None]) -> Callable[[int, int], bool]:
+    """Whether two images are lossless and of one size."""
+    return lambda i, j: bool(lossless) and lossless[i] is not None and lossless[i] == lossless[j]
+
+
 def _compared_pairs(
-    signatures: Signatures, resolutions: Rows, threshold: float, detail: Detail | None
+    signatures: Signatures,
+    resolutions: Rows,
+    threshold: float,
+    strict: Callable[[int, int], bool],
+    detail: Detail | None,
 ) -> dict[tuple[int, int], float]:
     """Pairs (i < j) of similar thumbnails with the difference between them."""
     vectors, contrast = _vectors(signatures)
@@ -107,7 +120,7 @@ def _compared_pairs(
         one, other = signatures[i[part]], signatures[j[part]]
         values[part] = _either_way(one, other, resolution[part], _MAYBE * threshold)
     if detail is not None:
-        _compare_in_detail(values, i, j, resolution, threshold, detail)
+        _compare_in_detail(values, i, j, resolution, threshold, strict, detail)
     return {(int(a), int(b)): float(v) for a, b, v in zip(i, j, values, strict=True)}
 
 
@@ -120,7 +133,13 @@ def _either_way(first: Signatures, second: Signatures, resolution: Rows, enough:
 
 
 def _compare_in_detail(
-    values: NDArray[np.float32], i: Rows, j: Rows, resolution: Rows, threshold: float, detail: Detail
+    values: NDArray[np.float32],
+    i: Rows,
+    j: Rows,
+    resolution: Rows,
+    threshold: float,
+    strict: Callable[[int, int], bool],
+    detail: Detail,
 ) -> None:
     """Replace the differences between thumbnails of possible copies that have more pixels than a thumbnail."""
     rows = np.flatnonzero((values <= _MAYBE * threshold) & (resolution > SIDE))
@@ -133,6 +152,9 @@ def _compare_in_detail(
             for images in (i, j)
         )
         values[part] = _either_way(one, other, resolution[part], threshold)
+        rows_strict = np.flatnonzero([strict(int(i[row]), int(j[row])) for row in part])
+        other_edges = edge_correlation(one[rows_strict], other[rows_strict]) < _SAME_EDGES
+        values[part[rows_strict[other_edges]]] = np.inf
 
 
 def _vectors(signatures: Signatures) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -69,6 +69,7 @@ def overview(index: Index, *, seed: int = 1, detail: Detail | None = None) -> Ov
         resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
         sizes=index.stamps[:, 0].tolist(),
+        lossless=index.lossless,
         detail=detail,
     )
     order = _outliers(index, groups)

@@ -67,6 +67,20 @@ def differences(first: Bytes, second: Bytes, resolution: Rows) -> Floats:
     return result
 
 
+def edge_correlation(first: Bytes, second: Bytes) -> Floats:
+    """Correlation (P,) of the steps between neighbouring pixels of images (P, S, S, 3) that lie on one another."""
+    result = np.empty(len(first), np.float32)
+    for start in range(0, len(first), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        a, b = (np.divide(images[part], 255, dtype=np.float32) @ LUMINANCE for images in (first, second))
+        products = np.zeros((3, len(a)), np.float32)
+        for axis in (1, 2):
+            one, other = np.diff(a, axis=axis), np.diff(b, axis=axis)
+            products += [(x * y).sum((1, 2)) for x, y in ((one, other), (one, one), (other, other))]
+        result[part] = products[0] / np.maximum(np.sqrt(products[1] * products[2]), 1e-9)
+    return result
+
+
 def _differences(first: Bytes, second: Bytes, side: int) -> Floats:
     a, b = (np.divide(images, 255, dtype=np.float32) for images in (first, second))
     b, inside = _aligned(a, b)
