@@ -29,7 +29,7 @@ _GRID = 12  # side of the coarse thumbnails
 _COLOURS = 4  # side of their colour cells: JPEG stores colour at a lower resolution
 _CHUNK = 1024  # thumbnails at a time: about 60 MB of float32
 _PAIRS = 256  # pairs at a time that are compared in detail: at most 60 MB of pixels
-_SAME_EDGES = 0.96  # least correlation of the edges of copies that were saved without loss; it was 0.967 or more
+_SAME_EDGES = 0.97  # least correlation of the edges of copies that were saved without loss
 _BLANK = 0.004  # images of one colour have no content to compare: they are copies only if their bytes are equal
 
 Rows = NDArray[np.int64]
@@ -77,16 +77,18 @@ def near_duplicates(
     """
     count = len(signatures)
     links: dict[tuple[int, int], float] = {}
+    no_copies: set[tuple[int, int]] = set()
     if count > 1:
         known = np.asarray(resolutions, np.int64) if len(resolutions) else np.full(count, SIDE)
-        links = _compared_pairs(signatures, known, threshold, _strict(lossless), detail)
+        links, no_copies = _compared_pairs(signatures, known, threshold, _strict(lossless), detail)
     first_with: dict[str, int] = {}
     for i, digest in enumerate(digests):
         j = first_with.setdefault(digest, i)
         if j != i:
             links[j, i] = 0.0
+            no_copies.discard((j, i))
     groups = []
-    for members, difference in isolated_groups(count, links, threshold):
+    for members, difference in isolated_groups(count, links, threshold, no_copies):
         exact = bool(digests) and len({digests[i] for i in members}) == 1
         ordered = sorted(members, key=lambda i: (-sizes[i], i)) if len(sizes) else members
         groups.append(Group(tuple(ordered), exact, difference))
@@ -104,8 +106,8 @@ def _compared_pairs(
     threshold: float,
     strict: Callable[[int, int], bool],
     detail: Detail | None,
-) -> dict[tuple[int, int], float]:
-    """Pairs (i < j) of similar thumbnails with the difference between them."""
+) -> tuple[dict[tuple[int, int], float], set[tuple[int, int]]]:
+    """Pairs (i < j) of similar thumbnails with the difference between them, and those that are surely no copies."""
     vectors, contrast = _vectors(signatures)
     everyone = np.arange(len(vectors))
     distances, near = nearest(vectors, vectors, min(_CANDIDATES, len(vectors) - 1), exclude=everyone)
@@ -119,9 +121,11 @@ def _compared_pairs(
         part = slice(start, start + _CHUNK)
         one, other = signatures[i[part]], signatures[j[part]]
         values[part] = _either_way(one, other, resolution[part], _MAYBE * threshold)
+    different = np.zeros(len(i), bool)
     if detail is not None:
-        _compare_in_detail(values, i, j, resolution, threshold, strict, detail)
-    return {(int(a), int(b)): float(v) for a, b, v in zip(i, j, values, strict=True)}
+        _compare_in_detail(values, different, i, j, resolution, threshold, strict, detail)
+    links = {(int(a), int(b)): float(v) for a, b, v in zip(i, j, values, strict=True)}
+    return links, {pair for pair, apart in zip(links, different, strict=True) if apart}
 
 
 def _either_way(first: Signatures, second: Signatures, resolution: Rows, enough: float) -> NDArray[np.float32]:
@@ -134,6 +138,7 @@ def _either_way(first: Signatures, second: Signatures, resolution: Rows, enough:
 
 def _compare_in_detail(
     values: NDArray[np.float32],
+    different: NDArray[np.bool_],
     i: Rows,
     j: Rows,
     resolution: Rows,
@@ -141,7 +146,10 @@ def _compare_in_detail(
     strict: Callable[[int, int], bool],
     detail: Detail,
 ) -> None:
-    """Replace the differences between thumbnails of possible copies that have more pixels than a thumbnail."""
+    """Replace the differences between thumbnails of possible copies that have more pixels than a thumbnail.
+
+    Also notes which pairs are surely different: lossless images of one size whose edges do not agree.
+    """
     rows = np.flatnonzero((values <= _MAYBE * threshold) & (resolution > SIDE))
     for start in range(0, len(rows), _PAIRS):
         part = rows[start : start + _PAIRS]
@@ -152,9 +160,8 @@ def _compare_in_detail(
             for images in (i, j)
         )
         values[part] = _either_way(one, other, resolution[part], threshold)
-        rows_strict = np.flatnonzero([strict(int(i[row]), int(j[row])) for row in part])
-        other_edges = edge_correlation(one[rows_strict], other[rows_strict]) < _SAME_EDGES
-        values[part[rows_strict[other_edges]]] = np.inf
+        exact = np.flatnonzero([strict(int(i[row]), int(j[row])) for row in part])
+        different[part[exact]] = edge_correlation(one[exact], other[exact]) < _SAME_EDGES
 
 
 def _vectors(signatures: Signatures) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -8,7 +8,7 @@ surroundings do: a group of copies is small compared with its distance from the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 _APART = 0.4  # the differences in a group are at most this part of those that lead out of it
@@ -25,6 +25,7 @@ class _Cluster:
         widest: the largest difference between two of them, of those that were compared.
         parts: the clusters from which it was joined, if more than one image.
         out: the shortest link to another image.
+        others: the shortest link of a member to an image that is known to be no copy.
     """
 
     members: list[int]
@@ -32,10 +33,14 @@ class _Cluster:
     widest: float = 0.0
     parts: tuple[_Cluster, ...] = ()
     out: float = float("inf")
+    others: float = float("inf")
 
 
 def isolated_groups(
-    count: int, links: Mapping[tuple[int, int], float], threshold: float
+    count: int,
+    links: Mapping[tuple[int, int], float],
+    threshold: float,
+    no_copies: Collection[tuple[int, int]] = (),
 ) -> list[tuple[list[int], float]]:
     """Groups of at least two images, each sorted, with the longest link that joins them.
 
@@ -47,15 +52,21 @@ def isolated_groups(
         count: number of images.
         links: the difference of each pair of images that was compared; others are far apart.
         threshold: the longest link in a group.
+        no_copies: pairs among the links that are known to be no copies: they never join a group, but a group must
+            stand apart from them as from other images.
     """
     clusters = [_Cluster([i]) for i in range(count)]
     for (i, j), length in sorted(links.items(), key=lambda item: (item[1], item[0])):
         first, second = clusters[i], clusters[j]
+        if (i, j) in no_copies:
+            first.others, second.others = min(first.others, length), min(second.others, length)
+            continue
         if first is second:
             first.widest = length
             continue
         first.out, second.out = min(first.out, length), min(second.out, length)
         joined = _Cluster(first.members + second.members, length, length, (first, second))
+        joined.others = min(first.others, second.others)
         for member in joined.members:
             clusters[member] = joined
     waiting = list({id(cluster): cluster for cluster in clusters}.values())
@@ -70,5 +81,5 @@ def isolated_groups(
 
 
 def _is_group(cluster: _Cluster, threshold: float) -> bool:
-    widest = min(_WIDEST * threshold, _APART * cluster.out)
+    widest = min(_WIDEST * threshold, _APART * min(cluster.out, cluster.others))
     return len(cluster.members) > 1 and cluster.height <= threshold and cluster.widest <= widest

@@ -68,16 +68,23 @@ def differences(first: Bytes, second: Bytes, resolution: Rows) -> Floats:
 
 
 def edge_correlation(first: Bytes, second: Bytes) -> Floats:
-    """Correlation (P,) of the steps between neighbouring pixels of images (P, S, S, 3) that lie on one another."""
+    """Correlation (P,) of the steps between neighbouring pixels of images (P, S, S, 3) that lie on one another.
+
+    Steps to and from pixels that are nearly black or white in either image do not count: a brighter or darker copy may
+    have been cut off there. 1 for images that have no other steps.
+    """
     result = np.empty(len(first), np.float32)
     for start in range(0, len(first), _CHUNK):
         part = slice(start, start + _CHUNK)
         a, b = (np.divide(images[part], 255, dtype=np.float32) @ LUMINANCE for images in (first, second))
+        grey = (np.minimum(a, b) > _SATURATED) & (np.maximum(a, b) < 1 - _SATURATED)
         products = np.zeros((3, len(a)), np.float32)
         for axis in (1, 2):
-            one, other = np.diff(a, axis=axis), np.diff(b, axis=axis)
+            inside = np.minimum(grey[:, 1:], grey[:, :-1]) if axis == 1 else np.minimum(grey[..., 1:], grey[..., :-1])
+            one, other = np.diff(a, axis=axis) * inside, np.diff(b, axis=axis) * inside
             products += [(x * y).sum((1, 2)) for x, y in ((one, other), (one, one), (other, other))]
-        result[part] = products[0] / np.maximum(np.sqrt(products[1] * products[2]), 1e-9)
+        size = products[1] * products[2]
+        result[part] = np.where(size > 0, products[0] / np.sqrt(np.maximum(size, 1e-18)), 1)
     return result
 
 
