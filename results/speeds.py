@@ -25,6 +25,7 @@ RECIPES = {
     "relational paper 4": ("--preset", "paper", "--views", "4"),
     "relational fast 8": ("--preset", "fast"),
     "simclr paper 2": ("--method", "simclr"),
+    "simclr fast 2": ("--method", "simclr", "--preset", "fast"),
 }
 
 

@@ -28,3 +28,10 @@ def test_several_copies_are_one_group_and_exact_ones_always_are() -> None:
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_without_links_there_are_no_groups(count: int) -> None:
     assert isolated_groups(count, {}, 0.18) == []
+
+
+def test_pairs_that_are_no_copies_join_no_group_and_a_group_must_stand_apart_from_them() -> None:
+    links = {(0, 1): 0.05, (1, 2): 0.06, (3, 4): 0.05, (4, 5): 0.2}
+    assert isolated_groups(6, links, 0.18, {(0, 1)}) == [([3, 4], 0.05)]  # 1 is too near to 0, which is no copy
+    assert isolated_groups(6, links, 0.18, {(4, 5)}) == [([0, 1, 2], 0.06), ([3, 4], 0.05)]
+    assert isolated_groups(3, {(0, 1): 0.02, (0, 2): 0.03, (1, 2): 0.05}, 0.18, {(1, 2)}) == []

@@ -57,6 +57,18 @@ def test_the_exact_command_is_recorded_and_the_ledger_s_holds_no_folder_of_this_
     assert entry["commands"][1].startswith(f"relatum evaluate linear runs/{run.id} --data cifar10 --split test")
 
 
+def test_a_run_that_was_trained_elsewhere_is_recorded_with_the_command_that_trains_it(run_stub: RunStub) -> None:
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1,)))
+    results, _ = run_stub(asked)
+    run = asked.runs[0]
+    entry = results.out / "ledger" / f"{run.id}.json"
+    first = json.loads(entry.read_text())["commands"]
+    for path in (results.log(run), entry, *(results.run_dir(run) / "evaluations").glob("*.json")):
+        path.unlink()
+    run_stub(asked)
+    assert json.loads(entry.read_text())["commands"] == first
+
+
 def test_a_failed_run_is_shown_as_failed_does_not_stop_the_others_and_is_tried_again(
     run_stub: RunStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,8 +196,10 @@ class Job:
             if ledger.restore(entry, folder):
                 worker.log(f"{self.label} {self.run.id}: weights from the ledger ({entry.path.name})")
                 return True
-        arguments = [*self.run.arguments(), "--out", str(folder), "--resume"]
-        return self._execute(worker, self.run.id, arguments, lambda: self.results.trained(self.run))
+        return self._execute(worker, self.run.id, self._training_arguments(), lambda: self.results.trained(self.run))
+
+    def _training_arguments(self) -> list[str]:
+        return [*self.run.arguments(), "--out", str(self.results.run_dir(self.run)), "--resume"]
 
     def _evaluate(self, worker: Worker, evaluation: Evaluation) -> None:
         def ready() -> bool:
@@ -243,13 +245,16 @@ class Job:
 
     def _write_ledger_entry(self) -> None:
         folder, records = self.results.run_dir(self.run), self.results.records(self.run)
-        good = [row for row in records if row.get("returncode") == 0 and row.get("command")]
-        entry = ledger.collect(folder, list(dict.fromkeys(self._portable(str(row["command"])) for row in good)))
+        older_entries = self.results.entries_of(self.run)
+        commands = [str(row["command"]) for row in records if row.get("returncode") == 0 and row.get("command")]
         spent = [row["seconds"] for row in records if row.get("what") == self.run.id]
+        if not spent and not older_entries:  # trained elsewhere, and its folder was put here
+            commands.insert(0, shlex.join(["relatum", *self._training_arguments()]))
+        entry = ledger.collect(folder, list(dict.fromkeys(map(self._portable, commands))))
         if entry["seconds"] is None and spent:
             entry["seconds"] = round(sum(spent), 1)
         if not spent or self.run.method == "random":  # weights from the ledger, or drawn from a seed
-            for older in self.results.entries_of(self.run):
+            for older in older_entries:
                 entry = {**ledger.merge(older.document, entry), "id": self.run.id}
         path = ledger.write(self.results.out / "ledger", entry)
         if self.run.method != "random":
