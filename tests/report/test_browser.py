@@ -59,7 +59,7 @@ def _ten_thousand() -> tuple[np.ndarray, np.ndarray]:
 
 def place(browser: Browser, i: int) -> tuple[float, float]:
     """Where a point of the first map is on the screen."""
-    browser.run("document.querySelector('.map-stage').scrollIntoView({block: 'center'})")
+    browser.run("document.querySelector('.map-stage').scrollIntoView({block: 'center', behavior: 'instant'})")
     return tuple(
         browser.run(f"{CENTRE} const m = maps[0]; return [b.left + m.sx(arguments[0]), b.top + m.sy(arguments[0])]", i)
     )
@@ -188,7 +188,7 @@ def test_curves_and_matrices_are_drawn(browser: Browser, page: Path) -> None:
     assert max(height for _, height in lines) > 60
     box = browser.run(
         """const svg = document.querySelector('figure.chart svg');
-        svg.scrollIntoView({block: 'center'});
+        svg.scrollIntoView({block: 'center', behavior: 'instant'});
         const b = svg.getBoundingClientRect(); return [b.left + b.width / 2, b.top + b.height / 2]"""
     )
     browser.mouse(*box)

@@ -93,7 +93,7 @@ def test_search_lasso_colours_and_names_work_in_a_browser(browser: Browser, page
     assert browser.console() == []
     assert {url.split(":", 1)[0] for url in browser.requests()} == {"file"}
     data = page_data(page)
-    browser.run("document.getElementById('stage').scrollIntoView({block: 'center'})")
+    browser.run("document.getElementById('stage').scrollIntoView({block: 'center', behavior: 'instant'})")
     x, y = browser.run(
         "const b = stage.getBoundingClientRect(), p = placement()(10); return [b.left + p[0], b.top + p[1]]"
     )
