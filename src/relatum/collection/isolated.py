@@ -62,9 +62,11 @@ def isolated_groups(
             first.others, second.others = min(first.others, length), min(second.others, length)
             continue
         if first is second:
-            first.widest = length
+            first.widest = length if first.out == float("inf") else first.widest
             continue
         first.out, second.out = min(first.out, length), min(second.out, length)
+        if length > threshold:  # no group reaches further, and joining everything takes quadratic time
+            continue
         joined = _Cluster(first.members + second.members, length, length, (first, second))
         joined.others = min(first.others, second.others)
         for member in joined.members:
