@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 from relatum import backbones
 from relatum.backbones import fused
 from relatum.backbones.conv4 import Conv4
+from relatum.kernels import conv4 as kernels
 
 
 @pytest.fixture
@@ -66,6 +68,26 @@ def test_values_gradients_and_statistics_are_the_plain_modules(network: Conv4, c
         else:
             assert error(result[name], wanted) < 1e-5, name
     assert int(network.layer1.bn.num_batches_tracked) == 1
+
+
+@pytest.mark.slow  # compiles the kernels again
+@pytest.mark.parametrize("wide", [False, True])
+def test_tiles_of_other_processors(network: Conv4, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The register tiles for processors with and without AVX-512: both are correct on any processor."""
+    monkeypatch.setattr(kernels, "WIDE", wide)
+    monkeypatch.setattr(kernels, "MAX_LANES", 16 if wide else 8)
+    pixels = (8, 16 if wide else 8, 8, 4)
+    tiles = tuple(
+        kernels.Tile(cin, cout, n) for cin, cout, n in zip((3, 8, 16, 32), (8, 16, 32, 64), pixels, strict=True)
+    )
+    monkeypatch.setattr(fused, "TILES", tiles)
+    for name in ("forward_kernel", "backward_kernel"):
+        monkeypatch.setattr(fused, name, functools.cache(getattr(kernels, name).__wrapped__))
+    x = images(37)
+    oracle = step(copy.deepcopy(network).double(), x.double(), plain=True)
+    result = step(network, x, plain=False)
+    for name, wanted in oracle.items():
+        assert error(result[name], wanted) < 1e-4, name
 
 
 def test_two_steps_keep_the_running_averages(network: Conv4) -> None:

@@ -67,7 +67,10 @@ def test_losses_are_the_committed_ones(condition: str, tmp_path: Path) -> None:
     assert len(golden) == len(now) == 20
     # The first step is one forward pass. Afterwards Adam's division amplifies the rounding of other processors.
     assert now[0] == pytest.approx(golden[0], rel=1e-5)
-    assert now == pytest.approx(golden, rel=5e-3)
+    # SimSiam's loss is a cosine near zero (0.02 to 0.1), where a relative bound asks for more than rounding allows:
+    # on one machine the fused kernels are up to 2.2e-4 from these losses and the plain modules 0.7e-4. The bound of
+    # BYOL's loss, 2 - 2 cos, is 2e-3 of a cosine.
+    assert now == pytest.approx(golden, rel=5e-3, abs=1e-3 if condition == "simsiam" else 0)
 
 
 if __name__ == "__main__":

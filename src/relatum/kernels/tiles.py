@@ -98,14 +98,14 @@ def conv_tile(
 @intrinsic(prefer_literal=True)
 def weight_gradient_tile(
     typing: Any, x: Any, x0: Any, dy: Any, dy0: Any, images: Any, band: Any, width: Any, height: Any, dw: Any, dw0: Any,
-    cin: Any, cout: Any, rows: Any, run: Any, lanes: Any,
+    cin: Any, cout: Any, rows: Any, run: Any, vectors: Any, lanes: Any,
 ) -> Any:  # fmt: skip
     """Weight gradient: dw gains Σ x·dy over `band` rows of `images` bordered images, for a tile of dw in registers.
 
-    The tile is `rows` rows of the 3×3 window × `run` of its 3·cin floats × `lanes` output channels.
+    The tile is `rows` rows of the 3×3 window × `run` of its 3·cin floats × `vectors` · `lanes` output channels.
     x0, dy0: the first image's first pixel as the tile sees it. dw (3, 3·cin, cout) is flat, dw0 the tile's place.
     """
-    cin_, cout_, rows_, run_, lanes_ = (k.literal_value for k in (cin, cout, rows, run, lanes))
+    cin_, cout_, rows_, run_, v_, lanes_ = (k.literal_value for k in (cin, cout, rows, run, vectors, lanes))
 
     def emit(context: Any, b: Any, signature: Any, args: Any) -> Any:
         vec = VectorBuilder(b, Vector(lanes_))
@@ -113,20 +113,24 @@ def weight_gradient_tile(
         _, x_0, _, dy_0, images_, band_, width_, height_, _, dw_0 = args[:10]
         line = b.add(width_, I64(2))
         size = b.mul(line, b.add(height_, I64(2)))
-        acc = {(k, t): cgutils.alloca_once_value(b, vec.zero) for k in range(rows_) for t in range(run_)}
+        places = [(k, t, v) for k in range(rows_) for t in range(run_) for v in range(v_)]
+        acc = {place: cgutils.alloca_once_value(b, vec.zero) for place in places}
         with cgutils.for_range(b, images_) as image, cgutils.for_range(b, band_) as h:
             row = b.add(b.mul(image.index, size), b.mul(h.index, line))
             with cgutils.for_range(b, width_) as w:
                 pixel = b.add(row, w.index)
-                grad = vec.load(ds, b.add(dy_0, b.mul(pixel, I64(cout_))))
+                dy_w = b.add(dy_0, b.mul(pixel, I64(cout_)))
+                grads = [vec.load(ds, dy_w, v * lanes_) for v in range(v_)]
                 for k in range(rows_):
                     x_k = b.add(x_0, b.mul(b.add(pixel, b.mul(line, I64(k))), I64(cin_)))
                     for t in range(run_):
-                        b.store(vec.multiply_add(vec.load_splat(xs, x_k, t), grad, b.load(acc[k, t])), acc[k, t])
-        for (k, t), total in acc.items():
-            place = (k * 3 * cin_ + t) * cout_
+                        value = vec.load_splat(xs, x_k, t)
+                        for v in range(v_):
+                            b.store(vec.multiply_add(value, grads[v], b.load(acc[k, t, v])), acc[k, t, v])
+        for (k, t, v), total in acc.items():
+            place = (k * 3 * cin_ + t) * cout_ + v * lanes_
             vec.store(b.fadd(vec.load(ws, dw_0, place), b.load(total)), ws, dw_0, place)
         return context.get_dummy_value()
 
     i = types.intp
-    return types.void(x, i, dy, i, i, i, i, i, dw, i, cin, cout, rows, run, lanes), emit
+    return types.void(x, i, dy, i, i, i, i, i, dw, i, cin, cout, rows, run, vectors, lanes), emit
