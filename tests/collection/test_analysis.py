@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from relatum.collection.clusters import find_clusters
 from relatum.collection.outliers import outlier_scores
@@ -75,12 +75,55 @@ def test_patterns_differ_from_other_images_in_the_layout_of_their_edges() -> Non
     upright = np.broadcast_to(np.where(np.arange(96) // 8 % 2, 30, 220)[None, :, None], (96, 96, 1))
     checkers = np.where((np.add.outer(np.arange(96) // 8, np.arange(96) // 8) % 2)[..., None], 30, 220)
     images = np.stack([np.repeat(image, 3, 2) for image in (noise, patch, upright, checkers)]).astype(np.uint8)
-    unevenness, aligned, agreement = describe(images)[1][:, -3:].T
+    unevenness, aligned, agreement = describe(images)[1][:, 16:19].T
     assert unevenness[0] < unevenness[1] - 1
     assert aligned[0] < 0.6
     assert aligned[2:].min() > 0.8
     assert agreement[2] > 0.9
     assert max(agreement[0], agreement[3]) < 0.6  # neighbouring steps of noise share a pixel
+
+
+def drawing(draws: np.random.Generator) -> np.ndarray:
+    """Lines, rings and discs in black on white."""
+    image = Image.new("L", (96, 96), "white")
+    draw = ImageDraw.Draw(image)
+    for _ in range(draws.integers(4, 60)):
+        (x, y), end = draws.integers(4, 92, (2, 2)).tolist()
+        if draws.random() < 0.5:
+            draw.line([(x, y), tuple(end)], fill=0, width=int(draws.integers(1, 6)))
+        else:
+            r = int(draws.integers(2, 16))
+            fill = 255 if draws.random() < 0.5 else 0
+            draw.ellipse((x - r, y - r, x + r, y + r), outline=0, fill=fill, width=int(draws.integers(1, 4)))
+    return np.repeat(np.asarray(image)[..., None], 3, 2)
+
+
+def test_a_code_is_an_outlier_among_drawings_in_black_and_white() -> None:
+    draws = np.random.default_rng(2)
+    code = np.pad(np.kron(draws.integers(0, 2, (24, 24)), np.ones((3, 3), np.int64)), 12)
+    images = [drawing(draws) for _ in range(200)] + [np.repeat(np.where(code, 0, 255)[..., None], 3, 2)]
+    _, statistics = describe(np.stack(images).astype(np.uint8))
+    features = draws.normal(size=(201, 32)).astype(np.float32)
+    assert np.argmax(outlier_scores(features, statistics)) == 200
+
+
+def test_edges_and_corners_of_dark_shapes_are_counted() -> None:
+    square = np.full((1, 96, 96, 3), 255, np.uint8)
+    square[:, 20:60, 20:60] = 0
+    slanted = np.full((1, 96, 96, 3), 255, np.uint8)
+    slanted[:, np.add.outer(np.arange(96), 2 * np.arange(96)) < 140] = 0  # steps of two pixels
+    straight, steps, corners = describe(np.concatenate([square, slanted]))[1][:, -3:].T ** 2 * 94**2
+    assert [straight[0], steps[0], corners[0]] == pytest.approx([4 * 38, 0, 4], abs=0.1)
+    assert steps[1] > 40
+    assert corners[1] < 2
+
+
+def test_fine_patterns_lose_their_contrast_at_lower_resolutions() -> None:
+    fine, coarse = (np.where(np.arange(96) // width % 2, 30, 220) for width in (2, 24))
+    images = np.stack([np.broadcast_to(line[None, :, None], (96, 96, 3)) for line in (fine, coarse)]).astype(np.uint8)
+    left = describe(images)[1][:, 19:22]
+    assert left[0, 1:].max() < -2
+    assert left[1] == pytest.approx(0, abs=0.01)
 
 
 def test_identical_images_have_finite_scores() -> None:

@@ -51,6 +51,15 @@ def test_the_border_of_a_moved_image_does_not_count() -> None:
         assert difference(thumbnail(image), thumbnail(image, box)) < 0.18
 
 
+def test_a_few_levels_of_brightness_do_not_count_in_a_pale_image() -> None:
+    pale = np.rint(210 + (thumbnail(picture()) - 128.0) / 4).astype(np.uint8)
+    assert pale.std() / 255 < 0.06
+    for levels, expected in ((4, True), (14, False)):
+        changed = pale.copy()
+        changed[16:28, 16:28] += np.uint8(levels)
+        assert (difference(pale, changed) <= 0.18) is expected
+
+
 def test_the_gain_is_found_where_a_brighter_copy_is_cut_off_at_white() -> None:
     original = np.linspace(0.1, 0.95, SIZE * SIZE, dtype=np.float32).reshape(1, SIZE, SIZE)
     brighter = np.minimum(original * 1.25, 1)

@@ -55,7 +55,7 @@ def duplicates(
         index.signatures,
         resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
-        sizes=index.stamps[:, 0].tolist(),
+        sizes=index.pixels_and_bytes,
         lossless=index.lossless,
         detail=detail_reader(data, index.files.tolist()),
         threshold=THRESHOLD if threshold is None else threshold,

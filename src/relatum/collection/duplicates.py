@@ -41,7 +41,7 @@ class Group:
     """Images that show the same.
 
     Attributes:
-        members: image numbers, the largest file first where sizes are known.
+        members: image numbers, the largest image first where sizes are known.
         exact: whether all files have the same bytes.
         difference: the largest difference that links two members (`registration.differences`); 0 for identical
             thumbnails.
@@ -57,7 +57,7 @@ def near_duplicates(
     *,
     resolutions: Sequence[int] = (),
     digests: Sequence[str] = (),
-    sizes: Sequence[int] = (),
+    sizes: Sequence[tuple[int, int]] = (),
     lossless: Sequence[tuple[int, int] | None] = (),
     detail: Detail | None = None,
     threshold: float = THRESHOLD,
@@ -68,7 +68,7 @@ def near_duplicates(
         signatures: (N, SIDE, SIDE, 3) thumbnails (`signatures.describe`).
         resolutions: the smaller side of each image in pixels, where it is known: a small copy shows fewer details.
         digests: a hash of each file, to recognise exact copies.
-        sizes: bytes of each file, to list the largest copy first.
+        sizes: number of pixels and of bytes of each file, to list the largest copy first.
         lossless: width and height of each image whose format keeps every pixel, None for the others. Two such images
             of one size are copies only if their edges agree almost exactly; nothing has blurred or moved them.
         detail: reads images again: from their numbers to (DETAIL, DETAIL, 3) arrays; those that cannot be read are
@@ -90,7 +90,7 @@ def near_duplicates(
     groups = []
     for members, difference in isolated_groups(count, links, threshold, no_copies):
         exact = bool(digests) and len({digests[i] for i in members}) == 1
-        ordered = sorted(members, key=lambda i: (-sizes[i], i)) if len(sizes) else members
+        ordered = sorted(members, key=lambda i: (-sizes[i][0], -sizes[i][1], i)) if len(sizes) else members
         groups.append(Group(tuple(ordered), exact, difference))
     return sorted(groups, key=lambda group: (not group.exact, group.difference, group.members))
 

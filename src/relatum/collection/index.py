@@ -19,7 +19,7 @@ from relatum.runs.artifacts import read_arrays
 from relatum.runs.folder import RunFolder
 from relatum.system.files import expand_user, file_safe, write_atomically
 
-_VERSION = 6  # increase when the same file gives different arrays
+_VERSION = 7  # increase when the same file gives different arrays
 _LOSSLESS = (".png", ".bmp")  # GIF has few colours; TIFF and WebP may be either
 _YEARS = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970
 Source = str | os.PathLike[str]
@@ -64,6 +64,11 @@ class Index:
         """Width and height of each file whose format keeps every pixel, None for the others."""
         kept = [str(file).lower().endswith(_LOSSLESS) for file in self.files]
         return [(int(w), int(h)) if exact else None for exact, (w, h) in zip(kept, self.sizes, strict=True)]
+
+    @property
+    def pixels_and_bytes(self) -> list[tuple[int, int]]:
+        """The number of pixels and of bytes of each file."""
+        return list(zip(self.sizes.prod(1).tolist(), self.stamps[:, 0].tolist(), strict=True))
 
     def rows(self, numbers: Sequence[int]) -> Index:
         """The rows with these numbers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,9 @@ def _tsne(components: Points, seed: int) -> Points:
 
 
 def _umap(components: Points, seed: int) -> Points:
-    import umap
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ImportWarning)  # umap misses TensorFlow, which only its ParametricUMAP needs
+        import umap
 
     neighbours = min(15, len(components) - 1)
     model = umap.UMAP(n_neighbors=neighbours, random_state=seed, n_jobs=1)

@@ -68,7 +68,7 @@ def overview(index: Index, *, seed: int = 1, detail: Detail | None = None) -> Ov
         index.signatures,
         resolutions=index.sizes.min(1).tolist(),
         digests=index.digests.tolist(),
-        sizes=index.stamps[:, 0].tolist(),
+        sizes=index.pixels_and_bytes,
         lossless=index.lossless,
         detail=detail,
     )

@@ -39,6 +39,7 @@ _LARGEST_SHIFT = 4.0  # in pixels of the thumbnail
 _GAINS = (0.7, 1.43)  # of the brightness of one image relative to the other
 _SATURATED = 0.02  # brightness nearer to black or white than this may have been cut off
 _LITTLE = 0.02  # weight of such pixels when the gain is estimated; more than none, for drawings in black and white
+_FAINT = 0.15  # contrast to which brightness is compared at least: encoders change pale images by a few of 256 levels
 _STRUCTURE = 2 / 3  # weight of a change of the pattern in a window, relative to one of its brightness
 _COLOUR = 4 / 3  # weight of a change of its colour: JPEG changes the colours of small images by up to 0.1
 _NOISE = 0.2  # variance that is no pattern, relative to that of the image: JPEG artefacts in flat parts
@@ -104,7 +105,7 @@ def _differences(first: Bytes, second: Bytes, side: int) -> Floats:
     tint = np.abs(_filtered(tints * inside[..., None], _box(size, _TINTED))).max((1, 2, 3))
     covered = _filtered(inside, _box(size, _WINDOW))
     mean_a, mean_b = _window_means(brightness, inside, covered), _window_means(fitted, inside, covered)
-    lightness = np.abs(mean_a - mean_b).max((1, 2)) / contrast
+    lightness = np.abs(mean_a - mean_b).max((1, 2)) / np.maximum(contrast, _FAINT)
     variance_a = _window_means(brightness**2, inside, covered) - mean_a**2
     variance_b = _window_means(fitted**2, inside, covered) - mean_b**2
     together = _window_means(brightness * fitted, inside, covered) - mean_a * mean_b

@@ -18,7 +18,7 @@ ENDINGS = (".csv", ".json", ".txt")
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Files that show the same image, the largest first.
+    """Files that show the same image: the one with the most pixels first, then the one with the most bytes.
 
     Attributes:
         files: paths relative to the folder.

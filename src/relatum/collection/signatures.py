@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 SIDE = 48  # of the thumbnail in pixels: icons that differ by a small sign differ at this side, not at 24
-STATISTICS = 19  # numbers per image
+STATISTICS = 25  # numbers per image
 _FLAT = 0.01  # contrast below which an image counts as flat
 _SOFT = (0.004, 0.03)  # steps between pixels of a gradient: from one of 256 levels to 1/33 of the range
+_SCALES = (48, 24, 12)  # sides at which the contrast that is left is measured
+_EDGE = 0.02  # a neighbouring pixel that is brighter by more than this lies across an edge
+_AROUND = ((-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1))  # neighbours of a pixel, in a circle
 _CELLS = 6  # a side of the grid on which the evenness of texture is measured
 _CHUNK = 256  # images at a time: about 30 MB of float32 at a side of 96
 Signatures = NDArray[np.uint8]
@@ -46,7 +49,7 @@ def _averages(size: int, cells: int) -> NDArray[np.float32]:
 
 
 def _statistics(pixels: NDArray[np.float32]) -> Statistics:
-    """Colours, saturation, fine and coarse texture, the share of extreme pixels, smoothness and the layout of edges."""
+    """Colours, saturation, texture, the share of extreme pixels, smoothness, and the layout and shapes of edges."""
     flat = pixels.reshape(len(pixels), -1, 3)
     grey = pixels.mean(3)
     across, down = np.abs(np.diff(grey, axis=2)), np.abs(np.diff(grey, axis=1))
@@ -67,6 +70,8 @@ def _statistics(pixels: NDArray[np.float32]) -> Statistics:
         np.sqrt((across > 0.25).mean((1, 2))),  # sharp edges: text, line art, noise
         *_smoothness(pixels, grey),
         *_layout(grey),
+        *_contrast_left(grey),
+        *_edges_and_corners(grey),
     ]
     return np.stack(columns, 1).astype(np.float32)
 
@@ -101,3 +106,24 @@ def _layout(grey: NDArray[np.float32]) -> tuple[Statistics, Statistics, Statisti
     xx, yy, xy = (a.sum((1, 2)) for a in (across**2, down**2, across * down))  # the structure tensor of the image
     agreement = np.sqrt((xx - yy) ** 2 + 4 * xy**2) / (xx + yy + 0.001)
     return unevenness, aligned, agreement
+
+
+def _contrast_left(grey: NDArray[np.float32]) -> list[Statistics]:
+    """The logarithm of the contrast that is left at lower resolutions: little for text, codes and fine patterns."""
+    whole = grey.std((1, 2))
+    left = (shrink(grey[..., None], side).std((1, 2, 3)) for side in _SCALES)
+    return [np.log((contrast + 0.005) / (whole + 0.005)) for contrast in left]
+
+
+def _edges_and_corners(grey: NDArray[np.float32]) -> list[Statistics]:
+    """Shares of pixels at straight edges, at the steps of slanted edges and at corners of dark shapes, as roots.
+
+    These are the local binary patterns (Ojala et al. 2002) with 3, 4 and 5 brighter neighbours in a row. Codes and
+    letters have many corners; drawings in black and white have as many edges and few corners.
+    """
+    height, width = (size - 2 for size in grey.shape[1:])
+    least = grey[:, 1:-1, 1:-1] + np.float32(_EDGE)
+    brighter = [grey[:, 1 + y : 1 + y + height, 1 + x : 1 + x + width] > least for y, x in _AROUND]
+    number = sum(side.astype(np.int8) for side in brighter)
+    in_a_row = sum((a != b).astype(np.int8) for a, b in zip(brighter, brighter[1:] + brighter[:1], strict=True)) == 2
+    return [np.sqrt((in_a_row & (number == length)).mean((1, 2), dtype=np.float32)) for length in (3, 4, 5)]
