@@ -135,7 +135,7 @@ def test_an_unfinished_run_is_mentioned(
     copytree(run.path, tmp_path / "run")
     (tmp_path / "run" / "backbone.safetensors").unlink()
     for use in ("embed", "search"):
-        with pytest.raises(InputError, match="no checkpoint"):  # an untrained run has none
+        with pytest.raises(InputError, match="has no weights yet"):  # as after a run that has just started
             getattr(relatum, use)(tmp_path / "run", pictures, *([pictures] if use == "search" else []))
         assert "is not finished: its newest checkpoint" in capsys.readouterr().err
 

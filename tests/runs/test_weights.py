@@ -85,6 +85,12 @@ def test_missing_and_damaged_weights_are_named(tmp_path: Path) -> None:
         read_backbone(tmp_path / "other.pt")
 
 
+def test_a_run_that_has_just_started_says_so(tmp_path: Path) -> None:
+    (tmp_path / names.RECIPE).write_text('method = "relational"\n')
+    with pytest.raises(InputError, match="has no weights yet"):
+        load_backbone(tmp_path)
+
+
 def test_the_metadata_is_one_key_with_sorted_json(tmp_path: Path) -> None:
     recipe = config.draft(flags={"data.name": "cifar10", "backbone.name": "resnet8"}).recipe()
     metadata = weights_metadata(recipe, 64)

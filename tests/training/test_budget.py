@@ -53,6 +53,7 @@ def test_a_short_budget_takes_no_more_images_than_asked_for(pictures: Path, tmp_
     ("options", "message"),
     [
         ({"minutes": 0}, "greater than 0"),
+        ({"minutes": float("inf")}, "finite"),
         ({"minutes": 1, "views": 4, "epochs": 2}, "leave one"),
         ({"minutes": 1, "method": "deepcluster"}, "cannot time deepcluster"),
     ],
@@ -62,3 +63,13 @@ def test_impossible_budgets_are_refused(
 ) -> None:
     with pytest.raises(InputError, match=message):
         relatum.pretrain(pictures, out=tmp_path / "a", quiet=True, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"minutes": -1}, {"minutes": 1, "views": 4, "epochs": 2}])
+def test_impossible_budgets_are_refused_before_any_image_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    """Decoding a large folder of photographs takes minutes."""
+    monkeypatch.setattr("relatum.training.resolve.resolve", lambda *_, **__: pytest.fail("the images are read first"))
+    with pytest.raises(InputError, match="minutes"):
+        relatum.pretrain("shapes", out=tmp_path / "a", quiet=True, **options)  # type: ignore[arg-type]

@@ -203,11 +203,12 @@ def _pretrain(
     def load() -> Resolved:
         if plan.recipe is not None:
             return resolve.resume(folder.path, plan.recipe, draft, root=root, images=images)
-        resolved = resolve.resolve(draft, root=root, images=images)
         if minutes is None:
-            return resolved
-        from relatum.training.budget import fit_to_minutes
+            return resolve.resolve(draft, root=root, images=images)
+        from relatum.training.budget import check_minutes, fit_to_minutes
 
+        check_minutes(draft, minutes)
+        resolved = resolve.resolve(draft, root=root, images=images)
         return fit_to_minutes(
             draft, resolved, minutes, display, custom_backbone=custom_backbone, root=root, images=images
         )

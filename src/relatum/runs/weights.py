@@ -185,6 +185,11 @@ def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
         return load_weights(folder.backbone)
     newest = checkpoint.newest(folder.path, warn=Display().warn)
     if newest is None:
+        if folder.exists():
+            raise InputError(
+                f"{folder.path} has no weights yet: training has not saved a checkpoint. "
+                "Wait until it has, or resume the run if it was stopped."
+            )
         raise InputError(f"{folder.path} has no {names.BACKBONE} and no checkpoint; is it a run folder?")
     state, metadata = _from_objective(newest[1], newest[0])
     return state, {**metadata, STEP: newest[1]["step"]}

@@ -7,6 +7,7 @@ measure again and gives the same bits.
 from __future__ import annotations
 
 import copy
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,29 @@ _WARMUP, _TIMED = 2, 5  # steps
 _TRAINING = 0.9  # the share of the budget for steps; the rest is for the start, checkpoints and artifacts
 
 
+def check_minutes(draft: Draft, minutes: float) -> None:
+    """Raise an error if no budget is possible, before any image is read.
+
+    Args:
+        draft: what the user asked for.
+        minutes: the budget.
+    """
+    if not 0 < minutes < math.inf:
+        raise InputError(f"--minutes {minutes:g} is out of range: it must be greater than 0 and finite.")
+    if draft.request.run.devices > 1:
+        raise InputError("--minutes works with one device: each process would measure other times. Use --epochs.")
+    if METHODS[draft.request.method].trains and not any(_free(draft)):
+        raise InputError("--minutes chooses views and epochs, and both are given: leave one of them out.")
+
+
+def _free(draft: Draft) -> tuple[bool, bool]:
+    """Whether K and whether the number of epochs are left to the budget."""
+    return (
+        draft.request.method == "relational" and "views.number" not in draft.explicit,
+        "train.epochs" not in draft.explicit,
+    )
+
+
 def fit_to_minutes(
     draft: Draft,
     resolved: Resolved,
@@ -49,22 +73,15 @@ def fit_to_minutes(
     Args:
         draft: what the user asked for; K and epochs that it sets are kept.
         resolved: the draft resolved without a budget.
-        minutes: the budget.
+        minutes: the budget, which `check_minutes` accepts.
         display: prints the plan.
         custom_backbone: a module to train; a copy of it is measured.
         root: the data root folder.
         images: images in memory to train on, in place of the data that the draft names.
     """
-    if not minutes > 0:
-        raise InputError(f"--minutes {minutes:g} is out of range: it must be greater than 0.")
-    if resolved.recipe.run.devices > 1:
-        raise InputError("--minutes works with one device: each process would measure other times. Use --epochs.")
     if not METHODS[resolved.recipe.method].trains:
         return resolved
-    free_views = resolved.recipe.method == "relational" and "views.number" not in draft.explicit
-    free_epochs = "train.epochs" not in draft.explicit
-    if not (free_views or free_epochs):
-        raise InputError("--minutes chooses views and epochs, and both are given: leave one of them out.")
+    free_views, free_epochs = _free(draft)
     options = _VIEWS if free_views else (resolved.recipe.views.number,)
     tried = options if len(options) == 1 else (4, 16)
     seconds = {views: _seconds_per_step(resolved, views, custom_backbone) for views in tried}
