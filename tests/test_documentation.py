@@ -10,12 +10,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from relatum.cli import main
+from relatum.data.decode import decode, to_square
 
 ROOT = Path(__file__).parents[1]
 # The first two are generated and have tests of their own; the example of the third is run by test_adding_a_method.py.
@@ -103,6 +105,27 @@ def test_python_blocks_run(page: Path, world: Path) -> None:
         for text, less in LESS_PYTHON.items():
             block = block.replace(text, less)
         exec(compile(block, page.name, "exec"), scope)
+
+
+def test_the_reader_of_the_export_page_prepares_files_as_relatum_does(tmp_path: Path) -> None:
+    """`features` of docs/export.md: a reduced JPEG file that is stored on its side, and a transparent PNG file."""
+    draws, side = np.random.default_rng(0), 32
+    colours = draws.integers(0, 256, (6, 8, 4), dtype=np.uint8)  # colours under transparent pixels too
+    image = Image.fromarray(colours).resize((400, 300), Image.Resampling.BICUBIC)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    image.convert("RGB").save(tmp_path / "a.jpg", exif=exif)
+    image.save(tmp_path / "b.png")
+    page = (ROOT / "docs" / "export.md").read_text("utf-8")
+    (code,) = re.findall(r"(?ms)^def features\(path\):\n.*?\n(?=\n)", page)
+    seen = []
+    session = SimpleNamespace(run=lambda _, inputs: [[seen.append(inputs["pixels"][0])]])
+    names = {"np": np, "Image": Image, "ImageOps": ImageOps, "side": side, "session": session}
+    exec(code, names)
+    for name in ("a.jpg", "b.png"):
+        names["features"](tmp_path / name)
+        ours = decode(tmp_path / name, side).astype(int)
+        assert np.abs(to_square(Image.fromarray(seen.pop()), side) - ours).max() <= 3
 
 
 @pytest.mark.slow
