@@ -84,15 +84,16 @@ def fit_to_minutes(
     free_views, free_epochs = _free(draft)
     options = _VIEWS if free_views else (resolved.recipe.views.number,)
     tried = options if len(options) == 1 else (4, 16)
-    seconds = {views: _seconds_per_step(resolved, views, custom_backbone) for views in tried}
+    measured = {views: _seconds_per_step(resolved, views, custom_backbone) for views in tried}
+    seconds, budget = _by_views(measured, options), 60 * minutes * _TRAINING
     steps = max(1, -(-len(resolved.images) // resolved.recipe.train.batch_size))
-    fixed = None if free_epochs else resolved.recipe.train.epochs
-    values = plan(60 * minutes * _TRAINING, steps, _by_views(seconds, options), fixed)
+    values = plan(budget, steps, seconds, None if free_epochs else resolved.recipe.train.epochs)
+    step = seconds[values["views.number"]]
     if values.pop("limit", False):
-        limit = int(60 * minutes * _TRAINING / _by_views(seconds, options)[values["views.number"]])
+        limit = int(budget / step)
         values["data.limit_train"] = min(max(2, limit) * resolved.recipe.train.batch_size, len(resolved.images))
     planned = resolve(replace(draft, values={**draft.values, **values}), root=root, images=images)
-    recipe, step = planned.recipe, _by_views(seconds, options)[values["views.number"]]
+    recipe = planned.recipe
     needed = recipe.train.epochs * step * -(-len(planned.images) // recipe.train.batch_size)
     settings = f"--views {recipe.views.number} --epochs {recipe.train.epochs}"
     if "data.limit_train" in values:
