@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -76,29 +75,17 @@ class BatchMaker:
 
     def make(self, step: int) -> Batch:
         """The batch of a step, counted from 0 over the whole run."""
-        recipe = self.recipe
         epoch, mini_batch = self._mini_batch(step)
         pixels = self._pixels.get(step)
         indices = pixels.indices
-        params = views.sample(
-            self.policy,
-            seed=recipe.seed,
-            epoch=epoch,
-            indices=indices,
-            views=recipe.views.number,
-            height=self.images.images.shape[1],
-            width=self.images.images.shape[2],
-            pad=recipe.data.pad or 0,
-            side=self.side,
-        )
-        batch_views = self._views(pixels.rows, pixels.sources.reshape(-1), params, self.side)
+        batch_views, params = self._views(self.policy, epoch, pixels, pixels.sources, self.side)
         labels = None if self.labels is None else torch.from_numpy(self.labels[indices]).to(self.device)
         return Batch(
-            views=batch_views.reshape(recipe.views.number, len(indices), *batch_views.shape[1:]),
+            views=batch_views,
             params=params,
             indices=torch.from_numpy(indices).to(self.device),
             labels=labels,
-            seed=recipe.seed,
+            seed=self.recipe.seed,
             epoch=epoch,
             step=step,
             num_images=len(mini_batch) if self.shared else len(indices),
@@ -125,25 +112,49 @@ class BatchMaker:
 
     def _small_views(self, epoch: int, pixels: StepPixels) -> torch.Tensor | None:
         """The small views of multi-crop, (L, M, C, h, w); their numbers continue after the K views."""
-        recipe = self.recipe
-        number = recipe.views.small_number
-        if not number:
+        section = self.recipe.views
+        if not section.small_number:
             return None
-        side = recipe.views.small_side or self.side // 2
+        policy = views.POLICIES[section.small_policy].with_strength(section.strength)
+        rows_LM = np.tile(pixels.slots, (section.small_number, 1))
+        side = section.small_side or self.side // 2
+        return self._views(policy, epoch, pixels, rows_LM, side, first=section.number)[0]
+
+    def _views(
+        self,
+        policy: views.Policy,
+        epoch: int,
+        pixels: StepPixels,
+        rows_KM: NDArray[np.int64],
+        side: int,
+        first: int = 0,
+    ) -> tuple[torch.Tensor, views.ViewParams]:
+        """(K, M, C, side, side) views of the given rows and their parameters; view numbers start at `first`."""
+        recipe, (height, width) = self.recipe, self.images.images.shape[1:3]
         params = views.sample(
-            views.POLICIES[recipe.views.small_policy].with_strength(recipe.views.strength),
+            policy,
             seed=recipe.seed,
             epoch=epoch,
             indices=pixels.indices,
-            views=number,
-            height=self.images.images.shape[1],
-            width=self.images.images.shape[2],
+            views=len(rows_KM),
+            height=height,
+            width=width,
             pad=recipe.data.pad or 0,
             side=side,
-            first=recipe.views.number,
+            first=first,
         )
-        batch_views = self._views(pixels.rows, np.tile(pixels.slots, number), params, side)
-        return batch_views.reshape(number, len(pixels.indices), *batch_views.shape[1:])
+        batch_views: torch.Tensor = views.make_views(
+            pixels.rows,
+            rows_KM.reshape(-1),
+            params,
+            side=side,
+            mean=self.mean,
+            std=self.std,
+            threads=recipe.run.threads,
+            backend="torch" if isinstance(pixels.rows, torch.Tensor) else recipe.run.kernels,
+        )
+        batch_views = batch_views.to(self.device, non_blocking=True)
+        return batch_views.reshape(*rows_KM.shape, *batch_views.shape[1:]), params
 
     def window_fits(self) -> bool:
         """Whether the cache of a stream from a URL holds the images that are shuffled at a time."""
@@ -160,19 +171,6 @@ class BatchMaker:
     def names(self, indices: NDArray[np.int64]) -> list[str]:
         """A name per image for display: its file; empty if images are not files. Labels are not used."""
         return [] if self.images.files is None else [self.images.files[int(i)] for i in indices]
-
-    def _views(self, pixels: Any, numbers: NDArray[np.int64], params: views.ViewParams, side: int) -> torch.Tensor:
-        batch_views: torch.Tensor = views.make_views(
-            pixels,
-            numbers,
-            params,
-            side=side,
-            mean=self.mean,
-            std=self.std,
-            threads=self.recipe.run.threads,
-            backend="torch" if isinstance(pixels, torch.Tensor) else self.recipe.run.kernels,
-        )
-        return batch_views.to(self.device, non_blocking=True)
 
     def _order(self, epoch: int) -> NDArray[np.int64]:
         """The permutation of an epoch; the last two are kept."""
