@@ -21,7 +21,7 @@ from relatum.system.allocator import keep_freed_memory
 from relatum.training import optim
 from relatum.training.build import compile_backbone, make_batches, make_objective
 from relatum.training.engine import make_fabric
-from relatum.training.loop import one_thread
+from relatum.training.optim import one_thread
 
 DOCS = Path(__file__).parents[1] / "docs"
 STAGES = ("views", "backbone forward", "head forward", "head backward", "backbone backward", "update")

@@ -61,10 +61,13 @@ def not_finite(loss: Tensor, module: nn.Module) -> str:
     """A message if the loss, or the weights and buffers, are not finite; empty if all are finite."""
     if not bool(torch.isfinite(loss)):
         return f"the loss is {loss.item()}"
+    return "" if all_finite(module) else "the weights are no longer finite"
+
+
+def all_finite(module: nn.Module) -> bool:
+    """Whether all weights and buffers are finite."""
     tensors = (value for value in module.state_dict().values() if isinstance(value, Tensor))
-    if all(bool(torch.isfinite(value).all()) for value in tensors if value.is_floating_point()):
-        return ""
-    return "the weights are no longer finite"
+    return all(bool(torch.isfinite(value).all()) for value in tensors if value.is_floating_point())
 
 
 class Health:

@@ -33,9 +33,6 @@ from relatum.training.batches import BatchMaker, batches
 from relatum.training.resume import Start
 
 MILESTONES = (25, 50, 75, 100)
-# Below this an update takes microseconds on one thread, while on a busy machine two threads wait for one another at
-# every parameter: 280 ms instead of 0.1 ms for Conv-4 with other work on both cores.
-_SMALL = 1_000_000
 Monitor = Callable[[torch.nn.Module], Mapping[str, float]]
 
 
@@ -83,8 +80,7 @@ class Trainer:
         self._saved_at = time.monotonic()
         self._seen = 0  # views since the last log
         self.health = health.Health(objective.num_features, self.display.warn, objective.chance_loss)
-        count = sum(p.numel() for p in objective.parameters())
-        self._small: Any = one_thread() if count < _SMALL and fabric.device.type == "cpu" else nullcontext()
+        self._update_threads = optim.update_threads(objective, fabric.device)
 
     # ------------------------------------------------------------------------------------------------------- state
 
@@ -131,12 +127,15 @@ class Trainer:
             metrics.sync()
             self.metrics_digest = metrics.digest
         state = self.state()
-        for percent in MILESTONES:  # first: a process that is killed in between saves both when it is resumed
-            if self.total and self.step == -(-self.total * percent // 100):
-                checkpoint.save(self.folder.milestone(percent), state)
+        for percent in self._milestones():  # first: a process that is killed in between saves both when it is resumed
+            checkpoint.save(self.folder.milestone(percent), state)
         last_is_good = self._good is not None and self._good[0] == self.folder.last
         checkpoint.save_last(self.folder, state, keep=last_is_good)
         self._good, self._saved_at = (self.folder.last, self.step), time.monotonic()
+
+    def _milestones(self) -> list[int]:
+        """The percentages of the training that are complete at exactly this step."""
+        return [percent for percent in MILESTONES if self.total and self.step == -(-self.total * percent // 100)]
 
     def _check_folder(self) -> None:
         """Stop if the folder was moved or removed: a checkpoint saved now would be only a part of the run."""
@@ -217,7 +216,7 @@ class Trainer:
             self.fabric.backward(loss)
         if train.clip_norm:
             self.fabric.clip_gradients(self.module, self.optimizer, max_norm=train.clip_norm)
-        with self._small:
+        with self._update_threads:
             self.optimizer.step()
             with torch.no_grad():
                 self.objective.after_step(self.step, self.total)
@@ -255,9 +254,7 @@ class Trainer:
             self.display.update(step, row)
         due = recipe.checkpoint.every_steps and step % recipe.checkpoint.every_steps == 0
         late = self.fabric.is_global_zero and time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
-        milestone = any(step == -(-self.total * percent // 100) for percent in MILESTONES)
-        save = due or late or epoch_ends or milestone
-        if save:
+        if due or late or epoch_ends or self._milestones():
             self._check_finite(loss)
             self.save(metrics)
         elif step % every == 0 and not torch.isfinite(loss):
@@ -265,8 +262,7 @@ class Trainer:
 
     def _check_finite(self, loss: Tensor) -> None:
         """Stop before a checkpoint if the loss, a weight or a buffer is not finite: checkpoints stay good ones."""
-        what = health.not_finite(loss, self.objective)
-        if what:
+        if what := health.not_finite(loss, self.objective):
             indices = self.maker.images_of(self.step - 1)
             images = self.maker.names(indices) or [f"number {number}" for number in indices]
             error = RelatumError(messages.not_finite(what, self.step, images, self._good))
@@ -292,7 +288,7 @@ class Trainer:
             return {}
         numbers = health.spread(self.objective.backbone, batch.views[0])
         due = self.monitor is not None and epoch % self.recipe.log.knn_every == 0
-        if due and not health.not_finite(torch.zeros(()), self.objective):  # otherwise the run stops in a moment
+        if due and health.all_finite(self.objective):  # otherwise the run stops in a moment
             numbers |= self.monitor(self.objective.backbone)  # type: ignore[misc]
         self.objective.train()
         self._clock = time.monotonic()
@@ -303,14 +299,3 @@ class Trainer:
         self._check_folder()
         relation = relation_state(self.objective.head_state())
         save_run_weights(self.folder.path, self.objective.backbone.state_dict(), relation, self.info)
-
-
-class one_thread:
-    """While entered, torch computes on one thread. Element-wise updates have the same bits on any number of them."""
-
-    def __enter__(self) -> None:
-        self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *error: object) -> None:
-        torch.set_num_threads(self._threads)

@@ -1,9 +1,10 @@
-"""Optimisers, and the learning rate as a pure function of the step."""
+"""Optimisers, the threads of an update, and the learning rate as a pure function of the step."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -11,6 +12,10 @@ from torch import nn
 
 from relatum.config import Train
 from relatum.config.schedule import step_decay
+
+# Below this an update takes microseconds on one thread, while on a busy machine two threads wait for one another at
+# every parameter: 280 ms instead of 0.1 ms for Conv-4 with other work on both cores.
+_SMALL = 1_000_000  # parameters
 
 
 def parameter_groups(train: Train, objective: nn.Module, backbone: nn.Module) -> list[dict[str, Any]]:
@@ -35,6 +40,23 @@ def make_optimizer(
             parameters, train.lr, momentum=train.momentum, weight_decay=train.weight_decay, fused=fused
         )
     return torch.optim.Adam(parameters, train.lr, weight_decay=train.weight_decay, fused=fused)
+
+
+def update_threads(objective: nn.Module, device: torch.device) -> AbstractContextManager[None]:
+    """A context for updates: one thread for a small network on the CPU."""
+    count = sum(p.numel() for p in objective.parameters())
+    return one_thread() if count < _SMALL and device.type == "cpu" else nullcontext()
+
+
+class one_thread(AbstractContextManager[None]):
+    """While entered, torch computes on one thread. Element-wise updates have the same bits on any number of them."""
+
+    def __enter__(self) -> None:
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+
+    def __exit__(self, *error: object) -> None:
+        torch.set_num_threads(self._threads)
 
 
 def learning_rate(train: Train, step: int, steps_per_epoch: int) -> float:
