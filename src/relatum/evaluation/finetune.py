@@ -31,6 +31,8 @@ from relatum.features import evaluating, normalise
 from relatum.runs.folder import RunFolder
 from relatum.system.progress import bar
 
+_TEST_BATCH = 512  # images per forward pass
+
 
 class Trainer:
     """A copy of a backbone with a classifier, and the steps that train both.
@@ -108,12 +110,12 @@ class Trainer:
         batch = views.make_views(pixels, rows, params, side=images.side, mean=images.mean, std=images.std)
         return batch.to(self.device)
 
-    def predict(self, images: ImageSet, batch_size: int = 512) -> NDArray[np.int64]:
+    def predict(self, images: ImageSet) -> NDArray[np.int64]:
         """The classes of clean images, in eval mode."""
         predicted = []
         with evaluating(self.backbone), torch.no_grad():
-            for start in range(0, len(images), batch_size):
-                x = normalise(images.images[start : start + batch_size], images.mean, images.std, self.device)
+            for start in range(0, len(images), _TEST_BATCH):
+                x = normalise(images.images[start : start + _TEST_BATCH], images.mean, images.std, self.device)
                 logits = self.classifier(self.backbone(x))
                 if not bool(logits.isfinite().all()):
                     raise RelatumError(

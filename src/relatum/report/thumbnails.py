@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 from PIL import Image, features
 
 Images = NDArray[np.uint8]
+LARGEST = 96  # pixels of a single thumbnail
 COLUMNS = 32
 # (tile side, JPEG quality) from fine to coarse; multiples of 16 keep JPEG's colour blocks within a tile.
 STEPS = ((96, 82), (64, 85), (48, 85), (32, 88), (32, 80), (32, 65), (32, 45), (16, 75), (16, 50))
 ATLAS_BYTES = 7_500_000  # 10 MB as base64: leaves a third of the page's 15 MB for everything else
 
 
-def data_uri(image: Images, limit: int = 96) -> str:
-    """One image as a data URI, at most `limit` pixels wide; small images are kept as they are."""
+def data_uri(image: Images) -> str:
+    """One image as a data URI, at most `LARGEST` pixels wide; small images are kept as they are."""
     picture = Image.fromarray(np.ascontiguousarray(image))
-    if max(picture.size) > limit:
-        picture.thumbnail((limit, limit), Image.Resampling.BOX)
+    if max(picture.size) > LARGEST:
+        picture.thumbnail((LARGEST, LARGEST), Image.Resampling.BOX)
     return _uri(picture, "webp" if features.check("webp") else "jpeg", quality=88)
 
 

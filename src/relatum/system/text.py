@@ -21,16 +21,10 @@ def printable(text: object) -> str:
     return "".join(_escape(c) if _is_control(c) else c for c in text)
 
 
-def counted(number: int | float, noun: str, plural: str | None = None) -> str:
-    """A number with its noun: `1 copy`, `1,162 copies`.
-
-    Args:
-        number: how many.
-        noun: the singular.
-        plural: the plural, if it is not the singular with an s.
-    """
+def counted(number: int | float, noun: str) -> str:
+    """A number with its noun, whose plural ends in s: `1 image`, `1,162 images`."""
     text = f"{number:,}" if isinstance(number, int) else f"{number:g}"
-    return f"{text} {noun if number == 1 else plural or noun + 's'}"
+    return f"{text} {noun if number == 1 else noun + 's'}"
 
 
 def csv_text(text: str) -> str:
