@@ -6,34 +6,20 @@ Other modules take paths from `relatum.runs.folder.RunFolder`; a message that me
 from __future__ import annotations
 
 from relatum.system.files import file_safe
-from relatum.system.outputs import (
-    ARTIFACTS,
-    BACKBONE,
-    CHECKPOINTS,
-    EVALUATIONS,
-    FEATURES,
-    FINETUNED,
-    INDEX,
-    METRICS,
-    RECIPE,
-    RECORD,
-    RUN_FOLDERS,
-    TENSORBOARD,
-)
 
-__all__ = [  # the names that tell a run folder from data are in `relatum.system.outputs`
-    "ARTIFACTS",
-    "BACKBONE",
-    "CHECKPOINTS",
-    "EVALUATIONS",
-    "FEATURES",
-    "FINETUNED",
-    "INDEX",
-    "METRICS",
-    "RECIPE",
-    "RECORD",
-    "TENSORBOARD",
-]
+# Those that tell a run folder from data are in a lower layer; `X as X` makes them names of this module too.
+from relatum.system.outputs import ARTIFACTS as ARTIFACTS
+from relatum.system.outputs import BACKBONE as BACKBONE
+from relatum.system.outputs import CHECKPOINTS as CHECKPOINTS
+from relatum.system.outputs import EVALUATIONS as EVALUATIONS
+from relatum.system.outputs import FEATURES as FEATURES
+from relatum.system.outputs import FINETUNED as FINETUNED
+from relatum.system.outputs import INDEX as INDEX
+from relatum.system.outputs import METRICS as METRICS
+from relatum.system.outputs import RECIPE as RECIPE
+from relatum.system.outputs import RECORD as RECORD
+from relatum.system.outputs import RUN_FOLDERS
+from relatum.system.outputs import TENSORBOARD as TENSORBOARD
 
 RELATION = "relation.safetensors"
 HUB_WEIGHTS = "model.safetensors"  # in a folder for the Hugging Face Hub
@@ -41,7 +27,6 @@ REPORT = "report.html"
 HELD_OUT = "heldout.json"
 EXPLORE = "explore.html"
 FILES = (RECIPE, METRICS, RECORD, BACKBONE, RELATION, REPORT, EXPLORE, HELD_OUT)
-
 FOLDERS = RUN_FOLDERS
 
 LAST_CHECKPOINT = "last.ckpt"
