@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 
 from relatum.runs.folder import RunFolder
+from relatum.runs.metrics import parse_row
 from relatum.system.durations import duration
 from relatum.system.stderr import STDERR
 from relatum.system.text import printable
@@ -71,10 +71,10 @@ def _row(folder: Path) -> tuple[str, str, str, str, str] | None:
 
 
 def _time_left(folder: Path, step: int, total: int) -> str:
-    """From the time between the first and the last line of the metrics; empty as long as there is one line."""
-    metrics = RunFolder(folder).metrics
+    """From the time between the start, when the recipe was written, and the last line; empty before the second step."""
+    run = RunFolder(folder)
     try:
-        began, now = (folder / "recipe.toml").stat().st_mtime, metrics.stat().st_mtime
+        began, now = run.recipe.stat().st_mtime, run.metrics.stat().st_mtime
     except OSError:
         return ""
     if step < 2 or now <= began:
@@ -90,12 +90,7 @@ def _last(metrics: Path) -> dict[str, Any]:
             lines = file.read().split(b"\n")
     except OSError:
         return {}
-    for line in reversed(lines[:-1]):
-        with contextlib.suppress(ValueError):
-            row = json.loads(line)
-            if isinstance(row, dict):
-                return row
-    return {}
+    return next((row for line in reversed(lines[:-1]) if (row := parse_row(line)) is not None), {})
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> Table:
