@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ from relatum.paper.cells import Cell, Sheet
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.runs import ledger
 from relatum.runs.folder import RunFolder
+from relatum.runs.reading import is_number
 from relatum.system.files import read_json
 from relatum.system.progress import Display
 from relatum.system.signals import EXIT_CODES
@@ -164,9 +164,7 @@ def metric(document: Mapping[str, Any], name: str) -> float | None:
     """A finite number of a result: `accuracy`, or one of its details."""
     place = document if name == "accuracy" else document.get("details") or {}
     value = place.get(name) if isinstance(place, Mapping) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return float(value) if is_number(value) else None
 
 
 def score(cell: Cell, results: Results) -> Score:

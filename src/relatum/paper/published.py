@@ -142,10 +142,7 @@ def load(name: str) -> Table:
         raise unknown("table", name, NAMES)
     raw = read_toml(name)
     columns = tuple(Column(**c) for c in raw.pop("columns", ()))
-    rows = tuple(
-        Row(**{**r, "values": tuple(Value.parse(v) for v in r["values"])})  #
-        for r in raw.pop("rows", ())
-    )
+    rows = tuple(Row(**{**r, "values": tuple(Value.parse(v) for v in r["values"])}) for r in raw.pop("rows", ()))
     for row in rows:
         if len(row.values) != len(columns):
             raise ValueError(

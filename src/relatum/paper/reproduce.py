@@ -75,10 +75,10 @@ def reproduce(
     scale = Scale(views, epochs, limit_train)
     planned = plan(tables, Request(tuple(datasets), tuple(backbones), tuple(methods), tuple(seeds), scale))
     for name in planned.unused:
-        _log(f"note: no cell of {', '.join(tables)} uses '{name}'; it is ignored.")
+        say(f"note: no cell of {', '.join(tables)} uses '{name}'; it is ignored.")
     results = Results(out, ledger)
     if note := _ledger_note([Path(folder) for folder in ledger]):
-        _log(note)
+        say(note)
     if dry_run:
         document = dry_document(planned, results)
         print(_to_json(document) if as_json else _dry_text(document))
@@ -87,7 +87,7 @@ def reproduce(
     if not render_only:
         _announce(planned, results)
         failed = scheduler.execute(
-            planned, results, command=command, root=root, executor=executor, jobs=jobs, log=_log
+            planned, results, command=command, root=root, executor=executor, jobs=jobs, log=say
         ).failed
     try:
         rendered = write(planned, results, Path(out))
@@ -99,17 +99,13 @@ def reproduce(
         print(_to_json(rendered[0] if len(rendered) == 1 else {"tables": rendered}))
     else:
         print("\n".join(render.to_markdown(r) for r in rendered))
-        _log(f"tables: {', '.join(str(Path(out) / 'tables' / name) + '.md' for name in tables)} (and .csv, .json)")
+        say(f"tables: {', '.join(str(Path(out) / 'tables' / name) + '.md' for name in tables)} (and .csv, .json)")
         if images := [path for r in rendered for path in r["figures"] if path.endswith(".png")]:
-            _log(f"figures: {', '.join(images)} (and .svg)")
+            say(f"figures: {', '.join(images)} (and .svg)")
     for name, reason in failed.items():
-        _log(f"failed: {name}: {reason}")
+        say(f"failed: {name}: {reason}")
     # Claims without enough runs are no failure: that table has nothing to run itself.
     return 0 if not failed and all(r["table"] == "claims" or r["complete"] for r in rendered) else 1
-
-
-def _log(line: str) -> None:
-    say(line)
 
 
 def _to_json(document: dict[str, Any]) -> str:
@@ -220,7 +216,7 @@ def _announce(planned: Plan, results: Results) -> None:
             f"{len(work[key])} {name}, {sum(x['done'] for x in work[key])} done"
             for key, name in (("pretrain", "runs"), ("evaluate", "evaluations"))
         ]
-        _log(f"{'; '.join(counts)}; about {duration(work['seconds_estimate'])} left (an estimate)")
+        say(f"{'; '.join(counts)}; about {duration(work['seconds_estimate'])} left (an estimate)")
 
 
 def _run(run: Pretraining, results: Results) -> dict[str, Any]:
@@ -247,9 +243,9 @@ def _dry_text(document: dict[str, Any]) -> str:
             continue
         lines.append(f"  pretrain: {_count(d['pretrain'])}")
         for run in d["pretrain"]:
-            own = [e for e in d["evaluate"] if e["run"] == run["id"]]
-            evaluations = f" (evaluations: {_count(own)})" if own else ""
-            lines.append(f"    {'done' if run['done'] else 'todo'}  {run['id']}{evaluations}")
+            evaluations = [e for e in d["evaluate"] if e["run"] == run["id"]]
+            counts = f" (evaluations: {_count(evaluations)})" if evaluations else ""
+            lines.append(f"    {'done' if run['done'] else 'todo'}  {run['id']}{counts}")
         lines.append(f"  evaluate: {_count(d['evaluate'])}")
         lines.append(f"  cells: {len(d['cells'])}, {done} done")
         lines.append(f"  time left: about {duration(d['seconds_estimate'])}")
