@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from shard_maker import png, write_tar
 
 import relatum.data
 from relatum.data import folder, shards
@@ -29,22 +29,6 @@ def photos(tmp_path: Path, picture: Callable[..., Path]) -> Path:
                 picture(tmp_path / "photos" / split / name / f"{i}.png", seed=i + len(split) + len(name))
     (tmp_path / "photos" / "train" / "cat" / "broken.jpg").write_bytes(b"no picture")
     return tmp_path / "photos"
-
-
-def tar(path: Path, members: dict[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as file:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            file.addfile(member, io.BytesIO(content))
-    return path
-
-
-def png(shade: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (32, 32), (shade, shade, shade)).save(out, "PNG")
-    return out.getvalue()
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -72,7 +56,7 @@ def test_same_folder_same_bytes(photos: Path, tmp_path: Path) -> None:
 
 
 def test_a_single_tar_file_will_do(tmp_path: Path) -> None:
-    path = tar(tmp_path / "all.tar", {"a/1.png": png(10), "b/2.png": png(20), "notes.txt": b"hello"})
+    path = write_tar(tmp_path / "all.tar", {"a/1.png": png(10), "b/2.png": png(20), "notes.txt": b"hello"})
     images = relatum.data.load(path)
     assert images.files == ["a/1.png", "b/2.png"]
     assert images.classes == ("a", "b")
@@ -83,7 +67,7 @@ def test_classes_beside_the_pictures_as_webdataset_has_them(tmp_path: Path) -> N
     members = {}
     for i in range(12):
         members |= {f"{i:04d}.png": png(10 * i), f"{i:04d}.cls": b"%d" % (11 - i)}
-    tar(tmp_path / "wds" / "x-000000.tar", members)
+    write_tar(tmp_path / "wds" / "x-000000.tar", members)
     images = relatum.data.load(tmp_path / "wds")
     assert images.classes == tuple(f"{i:02d}" for i in range(12))
     assert images.labels is not None
@@ -92,12 +76,12 @@ def test_classes_beside_the_pictures_as_webdataset_has_them(tmp_path: Path) -> N
 
 def test_pictures_beside_a_tar_file_are_a_folder_as_ever(tmp_path: Path, picture: Callable[..., Path]) -> None:
     picture(tmp_path / "mixed" / "1.png")
-    tar(tmp_path / "mixed" / "backup.tar", {"2.png": png(1)})
+    write_tar(tmp_path / "mixed" / "backup.tar", {"2.png": png(1)})
     assert relatum.data.load(tmp_path / "mixed").files == ["1.png"]
 
 
 def test_a_shard_that_was_cut_off_loses_only_what_is_gone(tmp_path: Path) -> None:
-    path = tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(20)})
+    path = write_tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(20)})
     path.write_bytes(path.read_bytes()[:8300])
     images = relatum.data.load(tmp_path / "s")
     assert 0 < len(images) < 20
@@ -117,7 +101,7 @@ def test_odd_members_are_listed_and_nothing_is_unpacked(tmp_path: Path) -> None:
         link = tarfile.TarInfo("link.png")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         file.addfile(link)
-    tar(tmp_path / "s" / "1.tar", {"good.png": png(9)})
+    write_tar(tmp_path / "s" / "1.tar", {"good.png": png(9)})
     images = relatum.data.load(tmp_path / "s")
     assert len(images) == 2
     assert {s.reason for s in images.skipped} == {
@@ -128,9 +112,9 @@ def test_odd_members_are_listed_and_nothing_is_unpacked(tmp_path: Path) -> None:
 
 
 def test_a_changed_shard_is_read_again(tmp_path: Path) -> None:
-    tar(tmp_path / "s" / "0.tar", {"1.png": png(5)})
+    write_tar(tmp_path / "s" / "0.tar", {"1.png": png(5)})
     assert relatum.data.load(tmp_path / "s").images[0, 0, 0, 0] == 5
-    tar(tmp_path / "s" / "0.tar", {"1.png": png(6)})
+    write_tar(tmp_path / "s" / "0.tar", {"1.png": png(6)})
     assert relatum.data.load(tmp_path / "s").images[0, 0, 0, 0] == 6
 
 
@@ -169,8 +153,8 @@ def damaged_member(path: Path, size: bytes) -> None:
     ids=["8 GB", "2^86", "-1", "-1024", "1", "no number"],
 )
 def test_an_absurd_member_is_named_and_the_others_are_read(tmp_path: Path, size: bytes) -> None:
-    tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(3)})
-    tar(tmp_path / "s" / "1.tar", {f"{i}.png": png(i) for i in range(5, 8)})
+    write_tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(3)})
+    write_tar(tmp_path / "s" / "1.tar", {f"{i}.png": png(i) for i in range(5, 8)})
     damaged_member(tmp_path / "s" / "0.tar", size)
     images = relatum.data.load(tmp_path / "s")
     assert set(images.files) >= {"0.png", "5.png", "6.png", "7.png"}
@@ -182,7 +166,7 @@ def test_an_absurd_member_is_named_and_the_others_are_read(tmp_path: Path, size:
 
 def test_more_shards_than_file_descriptors(tmp_path: Path) -> None:
     for i in range(150):
-        tar(tmp_path / "s" / f"{i:03}.tar", {f"{i}.png": png(i)})
+        write_tar(tmp_path / "s" / f"{i:03}.tar", {f"{i}.png": png(i)})
     code = (
         "import resource, sys, relatum.data; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))\n"
         "images = relatum.data.load(sys.argv[1]); print(len(images), len(images.skipped))"
@@ -195,7 +179,7 @@ def test_more_shards_than_file_descriptors(tmp_path: Path) -> None:
 
 def test_threads_read_many_shards_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "_MAX_OPEN", 3)
-    paths = [tar(tmp_path / f"{i}.tar", {f"{i}.png": png(i)}) for i in range(12)]
+    paths = [write_tar(tmp_path / f"{i}.tar", {f"{i}.png": png(i)}) for i in range(12)]
     index = shards.Index(paths)
     with ThreadPoolExecutor(8) as pool:
         contents = list(pool.map(lambda i: index.read(f"{i % 12}.png").getvalue(), range(500)))

@@ -9,7 +9,6 @@ import io
 import json
 import os
 import struct
-import tarfile
 import zipfile
 import zlib
 from pathlib import Path
@@ -20,25 +19,10 @@ import pytest
 from blackbox import copy, patched, relatum
 from PIL import Image
 from python2 import python2_pickle
+from shard_maker import png, write_tar
 
 pytestmark = pytest.mark.slow
 GIB = 1 << 30
-
-
-def png(number: int) -> bytes:
-    out = io.BytesIO()
-    Image.new("RGB", (32, 32), (number % 256, number // 256, 77)).save(out, "PNG")
-    return out.getvalue()
-
-
-def tar(path: Path, members: dict[str, bytes]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as file:
-        for name, content in members.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            file.addfile(member, io.BytesIO(content))
-    return path
 
 
 def large_png(path: Path, side: int, bits: int, kind: int, channels: int) -> None:
@@ -167,7 +151,7 @@ def test_16_an_artifact_that_unpacks_to_gigabytes(whole: Path, tmp_path: Path) -
 
 def test_10_more_shards_than_file_descriptors(tmp_path: Path) -> None:
     for i in range(150):
-        tar(tmp_path / "s" / f"{i:03}.tar", {f"{i}.png": png(i)})
+        write_tar(tmp_path / "s" / f"{i:03}.tar", {f"{i}.png": png(i)})
     code = "import sys, relatum.data; x = relatum.data.load(sys.argv[1]); print(len(x), len(x.skipped))"
     done = blackbox.run("-c", code, tmp_path / "s", files=100)
     assert done.out.split() == ["150", "0"], done.said
@@ -175,8 +159,8 @@ def test_10_more_shards_than_file_descriptors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [b"77777777777\0", b"\x80\x7f" + b"\xff" * 10, b"\xff" * 12])
 def test_19_an_absurd_member_does_not_fail_the_set(size: bytes, tmp_path: Path) -> None:
-    path = tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(3)})
-    tar(tmp_path / "s" / "1.tar", {f"{i}.png": png(i) for i in range(5, 8)})
+    path = write_tar(tmp_path / "s" / "0.tar", {f"{i}.png": png(i) for i in range(3)})
+    write_tar(tmp_path / "s" / "1.tar", {f"{i}.png": png(i) for i in range(5, 8)})
     raw = bytearray(path.read_bytes())
     place = next(i for i in range(512, len(raw), 512) if raw[i : i + 5] == b"1.png")
     raw[place + 124 : place + 136] = size
