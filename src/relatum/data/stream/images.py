@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from relatum.data.decode import decode, reason, useful_threads
 from relatum.data.imageset import Skipped
-from relatum.data.stream.index import Names, ShardIndex
+from relatum.data.stream.index import Names, Numbers, ShardIndex
 from relatum.data.stream.png import filtered_rows, undo_filters
 from relatum.data.stream.store import REQUESTS, Store
 from relatum.errors import InputError, RelatumError
@@ -67,7 +67,7 @@ class StreamedImages:
         self,
         index: ShardIndex,
         store: Store,
-        numbers: NDArray[np.int64] | range,
+        numbers: Numbers,
         *,
         side: int,
         threads: int | None = None,
@@ -103,8 +103,12 @@ class StreamedImages:
 
     def select(self, indices: NDArray[np.int64]) -> StreamedImages:
         """Some of the images, in that order."""
+        return self.with_numbers(_at(self.numbers, np.asarray(indices, np.int64)))
+
+    def with_numbers(self, numbers: Numbers) -> StreamedImages:
+        """Other images of the index, which share the threads and the list of damaged images."""
         selected = object.__new__(StreamedImages)
-        selected._source, selected.numbers = self._source, _at(self.numbers, np.asarray(indices, np.int64))
+        selected._source, selected.numbers = self._source, numbers
         return selected
 
     def shard_counts(self) -> NDArray[np.int64]:
@@ -273,7 +277,7 @@ def _thread_seconds(work: Callable[[T], None], argument: T) -> float:
     return time.thread_time() - began
 
 
-def _at(numbers: NDArray[np.int64] | range, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+def _at(numbers: Numbers, indices: NDArray[np.int64]) -> NDArray[np.int64]:
     if isinstance(numbers, range):
         return numbers.start + indices
     return numbers[indices]

@@ -5,6 +5,7 @@ The rules for splits and classes are those of folders (`relatum.data.folder`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from relatum.data.imageset import ImageSet
 from relatum.data.paths import cache_dir
 from relatum.data.shards import find
 from relatum.data.stream.images import StreamedImages
-from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
+from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable, shard_names
 from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
 from relatum.errors import InputError
 from relatum.system.files import expand_user
@@ -45,12 +46,8 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
         return None
     listed = path / INDEX_FILE  # names shards that were there when it was written
     if path.is_dir() and listed.is_file():
-        from relatum.data.stream.index import shard_names
-
-        try:
+        with contextlib.suppress(Exception):  # a damaged index is reported where it is used
             shards = sorted({*shards, *(path / name for name in shard_names(read_bounded(listed)))})
-        except Exception:  # a damaged index is reported where it is used
-            shards = list(shards)
     return LocalShards(shards, some=path.is_file())
 
 
@@ -96,7 +93,7 @@ def load(
     classes, labels = _classes(index, train, prefix)
     if split != "train":
         head, numbers = parts[split]
-        images = images.select(np.arange(0)) if not len(numbers) else _with_numbers(images, numbers)
+        images = images.with_numbers(numbers)
         place = f"{store.place}{os.sep}{head}"
         classes, labels = _classes(index, numbers, head, classes, place) if split != "unlabeled" else ((), None)
     return ImageSet(
@@ -118,12 +115,6 @@ def split_names_of(store: Store | None) -> tuple[str, ...]:
     assert store is not None
     index = open_index(store)
     return tuple(_splits(index, range(len(index))))
-
-
-def _with_numbers(images: StreamedImages, numbers: Numbers) -> StreamedImages:
-    selected = images.select(np.arange(0))
-    selected.numbers = numbers
-    return selected
 
 
 def _splits(index: ShardIndex, whole: Numbers) -> dict[str, tuple[str, Numbers]]:
