@@ -133,14 +133,12 @@ def _valid(entry: Path, files: int, side: int) -> bool:
 def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -> None:
     skipped: list[tuple[int, str]] = []
     again = False
-    count, total, squares = 0, np.zeros(3, np.float64), np.zeros(3, np.float64)
+    count, sums = 0, np.zeros((2, 3), np.float64)
     with (work / "images.npy").open("wb") as out, bar(f"decoding {name}", len(files)) as advance:
         start = write_header(out, (len(files), side, side, 3))
         for images, failed in _chunks(read, files, side):
             out.write(images.data)
-            rows = images.reshape(-1, 3 * side)
-            total += _sum(rows)
-            squares += _sum(np.square(rows, dtype=np.uint16))
+            sums += channel_sums(images.reshape(-1, 3 * side))
             count += len(images)
             skipped += [(number, reason(error)) for number, error in failed]
             again |= any(_may_pass(error) for _, error in failed)
@@ -149,17 +147,23 @@ def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -
         if write_header(out, (count, side, side, 3)) != start:
             raise AssertionError("the header of a .npy file has grown")  # numpy pads it for any first dimension
     cache.sync(work / "images.npy")
-    mean, std = moments(count * side * side, total, squares)
+    mean, std = moments(count * side * side, *sums)
     (work / "meta.json").write_text(json.dumps({"mean": mean, "std": std, "skipped": skipped, "again": again}))
     cache.sync(work / "meta.json")
 
 
-def _sum(rows: NDArray[Any]) -> NDArray[np.uint64]:
-    """The sum per channel as integers, so the result does not depend on the order."""
-    return rows.sum(0, dtype=np.uint64).reshape(-1, 3).sum(0, dtype=np.uint64)
+def channel_sums(rows: NDArray[np.uint8]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Sums per channel of bytes and of their squares, as integers, so the result does not depend on the order.
+
+    Args:
+        rows: (N, 3 · n), the channels of a pixel one after the other.
+    """
+    columns = (values.sum(0, dtype=np.uint64) for values in (rows, np.square(rows, dtype=np.uint16)))
+    total, squares = (sums.reshape(-1, 3).sum(0, dtype=np.uint64) for sums in columns)
+    return total, squares
 
 
-def moments(pixels: int, total: NDArray[np.float64], squares: NDArray[np.float64]) -> tuple[RGB, RGB]:
+def moments(pixels: int, total: NDArray[Any], squares: NDArray[Any]) -> tuple[RGB, RGB]:
     """Mean and standard deviation per channel of pixels scaled to [0, 1], from sums over bytes.
 
     The standard deviation is at least 1/255, which avoids a division by zero for images of a single colour.

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from relatum.data import folder
 from relatum.data.dataset import RGB
 from relatum.data.decode import image_size
-from relatum.data.decoded import moments
+from relatum.data.decoded import channel_sums, moments
 from relatum.data.imageset import ImageSet
 from relatum.data.paths import cache_dir
 from relatum.data.shards import find
@@ -183,6 +183,4 @@ def _statistics(images: StreamedImages) -> tuple[RGB, RGB]:
     number = min(_STATISTICS, len(images))
     sample = np.unique(np.linspace(0, len(images) - 1, number).astype(np.int64))
     pixels = images.sample(sample).reshape(-1, 3)
-    total = pixels.sum(0, dtype=np.uint64).astype(np.float64)
-    squares = np.square(pixels, dtype=np.uint16).sum(0, dtype=np.uint64).astype(np.float64)
-    return moments(len(pixels), total, squares)
+    return moments(len(pixels), *channel_sums(pixels))
