@@ -9,7 +9,7 @@ from typing import Any
 from relatum.config.protocols import TITLES
 from relatum.report.confusion import DEPTHS
 from relatum.report.formatting import count, dataset_title, duration, method_title, protocol_title
-from relatum.report.page import Page, Panel, Section
+from relatum.report.page import Page, Panel, Reason, Section
 from relatum.runs import names
 from relatum.runs.reading import RunRecord, is_number
 
@@ -88,15 +88,16 @@ def _text(value: Any) -> str:
 def recipes(page: Page) -> Section:
     """The section with each run's recipe, folded, and the command that started it."""
     panels: list[Panel] = []
+    reasons: list[Reason] = []
     for run in page.runs:
+        if not run.recipe_text:
+            reasons.append((run, f"No recipe: {names.RECIPE} is missing or cannot be read."))
+            continue
         versions = run.info.get("versions")
         listed = [f"{name} {version}" for name, version in versions.items()] if isinstance(versions, Mapping) else []
         panels.append({"run": run, "command": run.info.get("command"), "versions": ", ".join(listed)})
-    reason = f"No recipe: {names.RECIPE} is missing or cannot be read."
-    reasons = [(run, reason) for run in page.runs if not run.recipe_text]
     lead = "All settings, including defaults and automatic choices."
-    shown = [panel for panel in panels if panel["run"].recipe_text]
-    return Section("recipe", "Recipe", "Recipe", shown, lead, reasons)
+    return Section("recipe", "Recipe", "Recipe", panels, lead, reasons)
 
 
 def skipped_files(page: Page) -> Section:
