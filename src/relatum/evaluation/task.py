@@ -100,7 +100,7 @@ class Task:
     @cached_property
     def train(self) -> ImageSet:
         """The images that a probe may learn from."""
-        images = self._labelled(self._rest)
+        images = self._labelled(self._parts[0])
         limit = getattr(self.settings, "limit_train", None)
         return images if limit is None else sources.limit(images, limit, self.seed)
 
@@ -216,10 +216,6 @@ class Task:
                 "held out: held-out images could have been trained on.\n"
                 "Restore the folder, or hold a new part out of the probe alone: --set val_fraction=0.2."
             )
-
-    @property
-    def _rest(self) -> ImageSet:
-        return self._parts[0]
 
     @property
     def _held_out(self) -> ImageSet:
