@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -49,8 +49,7 @@ def export(
         raise InputError(f"--preprocess is for {' and '.join(_GRAPHS)}; {format} holds weights, not a network.")
     if format in _GRAPHS:
         module, info = _network(run, backbone)
-        write: Callable[[Path], None] = lambda path: _WRITERS[format](path, module, info, preprocess)  # noqa: E731
-        write_atomically(out, write)
+        write_atomically(out, lambda path: _WRITERS[format](path, module, info, preprocess))
         return out
     state, info = _weights(run)
     if format == "safetensors":
