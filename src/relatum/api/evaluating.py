@@ -181,7 +181,7 @@ def search(
         top: number of images to return per query.
         out: PNG file for a contact sheet: each query and the images nearest to it, with file names.
         backbone: architecture of a run with a custom backbone: `module:function` or a module.
-        split: split of a dataset.
+        split: split of a dataset, or of a folder with sub-folders `train` and `test`.
         device: `auto`, `cpu`, `cuda` or `mps`.
         root: data root folder.
         progress: show a progress bar.

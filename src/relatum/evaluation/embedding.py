@@ -45,18 +45,7 @@ def embed_images(
     A dataset is normalised with its own statistics, as in domain transfer; a folder with the backbone's, so that one
     image has one representation whichever folder it lies in.
 
-    Args:
-        backbone: a run folder, a weights file, or a module (`relatum.load_backbone`).
-        data: a dataset's name, a folder of images or an image file; paths, Pillow images, arrays or tensors; or an
-            `ImageSet`.
-        out: a file to write: `.npz` (features, labels, files, names), `.parquet` (one row per image; needs pyarrow),
-            `.csv`, or `.tsv` with a second file `.metadata.tsv` (for the TensorBoard projector).
-        architecture: of a run with a custom backbone: `module:function` or a module.
-        split: of a dataset.
-        root: data root folder.
-        device: of a backbone that is loaded here: `auto`, `cpu`, `cuda` or `mps`. A module stays where it is.
-        batch_size: images per pass.
-        progress: show a bar when it takes long.
+    The arguments are those of `relatum.embed`; `data` may also be an `ImageSet`.
     """
     target = None if out is None else _check_target(Path(out))
     if isinstance(backbone, nn.Module):

@@ -109,17 +109,7 @@ def search(
 ) -> list[Hit]:
     """The `top` images of a gallery nearest to each query, by Euclidean distance; equal ones in the gallery's order.
 
-    Args:
-        run: a run folder, a weights file, or a module.
-        gallery: a folder of images or a dataset's name; or images, as `embed` takes them.
-        queries: an image file, a Pillow image, an array or a tensor, or several of them.
-        top: how many to find for each; fewer where the gallery is smaller. Files with the same bytes count once.
-        out: a PNG to draw: each query, and its nearest images other than itself, with file names.
-        backbone: the architecture of a run with a custom backbone: `module:function` or a module.
-        split: of a dataset, or of a folder with sub-folders `train` and `test`.
-        device: `auto`, `cpu`, `cuda` or `mps`.
-        root: data root folder.
-        progress: show a bar when it takes long.
+    The arguments are those of `relatum.search`. The query itself is not drawn on the contact sheet.
     """
     queries = sources.list_images(queries)
     if not queries:

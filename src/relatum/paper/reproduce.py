@@ -47,24 +47,8 @@ def reproduce(
 ) -> int:
     """Reproduce tables and figures of the paper; returns the exit code.
 
-    Args:
-        tables: names of `relatum list tables`.
-        datasets: keep cells pretrained on these; see `plan` for tables with a single dataset.
-        backbones: keep cells with these.
-        methods: keep rows of these.
-        seeds: average over these; 1, 2 and 3 by default.
-        views: K of relational reasoning; in the study of K, the largest K.
-        epochs: of pretraining and, if fewer than its default, of finetuning.
-        limit_train: number of images to pretrain on.
-        out: folder of runs, tables and figures; existing results in it are reused.
-        ledger: folders of ledger entries whose results count as done.
-        root: data root, passed to the commands.
-        dry_run: only plan.
-        render_only: only render existing results.
-        executor: `local` runs processes on this machine; `ray` runs tasks of a Ray cluster.
-        jobs: number of local runs at a time, each with an equal share of the cores.
-        as_json: print one JSON document instead of text.
-        command: program and arguments that start relatum.
+    The arguments are those of `relatum.reproduce`, and `command`: the program and arguments that start relatum. In the
+    study of K, `views` is the largest K; fewer `epochs` than finetuning has by default also shorten finetuning.
     """
     if not tables:
         raise InputError(f"name a table or figure to reproduce: {', '.join(published.NAMES)}.")

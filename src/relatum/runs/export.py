@@ -31,17 +31,7 @@ Source = str | os.PathLike[str] | nn.Module
 def export(
     run: Source, format: str, out: str | Path, *, backbone: str | nn.Module | None = None, preprocess: bool = False
 ) -> Path:
-    """Write a backbone for other tools.
-
-    Args:
-        run: a run folder, a weights file, or a module.
-        format: `safetensors` (weights with metadata), `torch` (a plain state dict; a ResNet-34's loads into the usual
-            class), `torch-export` (the network as a program, `torch.export.load`), `onnx` (the network, with metadata;
-            needs the extra `onnx`), or `huggingface` (a folder with weights, config and model card).
-        out: the file or folder to write.
-        backbone: the architecture of a run with a custom backbone, which programs need.
-        preprocess: programs take uint8 pixels (N, H, W, 3) of any size instead of normalised images (N, 3, H, W).
-    """
+    """Write a backbone for other tools; the arguments are those of `relatum.export`."""
     out = Path(out)
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)

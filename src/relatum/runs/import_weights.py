@@ -32,16 +32,7 @@ def import_weights(
     method: str | None = None,
     aggregation: str | None = None,
 ) -> Path:
-    """Create a run folder from weights that others trained, ready for `relatum evaluate`.
-
-    Args:
-        file: an authors' `.tar` checkpoint (`backbone`, `relation`), a torchvision state dict, or safetensors.
-        backbone: the architecture's name.
-        out: the run folder to create.
-        data: the dataset that it was trained on.
-        method: the method that it was trained with; by default inferred from the heads in the file (`find_method`).
-        aggregation: of the relation head; by default `cat` for one that takes two representations, else `mean`.
-    """
+    """Create a run folder from weights that others trained; the arguments are those of `relatum.import_weights`."""
     folder = RunFolder(out)
     if folder.exists():
         raise InputError(f"{folder.path} already contains a run; choose another --out.")
