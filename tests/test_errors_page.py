@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import difflib
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
+
+from scripts import load_script
 
 DOCS = Path(__file__).parents[1] / "docs"
 
 
-def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("errors_page", DOCS / "errors.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_the_page_of_mistakes_is_what_commands_print_now() -> None:
-    module = generator()
+    module = load_script(DOCS / "errors.py")
     expected = module.PAGE.read_text("utf-8").splitlines()
     changes = [line for line in difflib.ndiff(expected, module.page().splitlines()) if line[0] in "+-"]
     assert not changes, "run `python docs/errors.py`\n" + "\n".join(changes)

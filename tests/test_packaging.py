@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 import re
 import sys
 import tomllib
 from pathlib import Path
+
+from scripts import load_script
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "relatum"
@@ -96,9 +97,4 @@ def test_every_pinned_version_has_hashes() -> None:
 
 
 def test_licences_of_installed_packages_are_permissive() -> None:
-    spec = importlib.util.spec_from_file_location("audit", ROOT / "tools" / "audit.py")
-    assert spec is not None
-    assert spec.loader is not None
-    audit = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(audit)
-    assert audit.check_licences() == []
+    assert load_script(ROOT / "tools" / "audit.py").check_licences() == []

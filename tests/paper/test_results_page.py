@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
 from relatum.runs import ledger
 
@@ -17,12 +17,7 @@ ENTRIES = ledger.read(HERE)
 
 @pytest.fixture(scope="module")
 def build() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("results_build", HERE / "build.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(HERE / "build.py")
 
 
 def test_the_page_is_what_the_entries_say(build: ModuleType) -> None:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from scripts import load_script
 
 
 @pytest.fixture
 def audit(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    path = Path(__file__).parents[2] / "tools" / "audit.py"
-    spec = importlib.util.spec_from_file_location("audit", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_script(Path(__file__).parents[2] / "tools" / "audit.py")
     monkeypatch.setattr(module.importlib.metadata, "distributions", lambda: [Package(name) for name in "abcd"])
     return module
 
