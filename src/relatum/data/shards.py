@@ -71,20 +71,19 @@ class Index:
 
     def _locate(self, written: ShardIndex, numbers: Numbers) -> dict[str, tuple[int, int, int]]:
         """Name of an image: number of its shard, start, size."""
-        shard_number = {name: number for number, name in enumerate(self._store.names)}
-        shards = np.searchsorted(written.firsts, np.asarray(numbers), side="right") - 1
+        shard_numbers = written.shard_numbers(self._store.names)
         classes = written.samples["number"]
         by_class = len(classes) > 0 and int(classes.min()) >= 0
         width = len(str(int(classes.max()))) if by_class else 0
         places: dict[str, tuple[int, int, int]] = {}
-        for number, place in zip(numbers, shards, strict=True):
-            name, row, shard = written.name(int(number)), written.samples[number], written.shards[place]
+        for number, shard in zip(numbers, written.shard_of(np.asarray(numbers)), strict=True):
+            name, row = written.name(int(number)), written.samples[number]
             if by_class:
                 name = os.path.join(f"{int(row['number']):0{width}d}", name.replace(os.sep, "_"))  # noqa: PTH118
             if name in places:
-                self.skipped.append(Skipped(name, f"is in two shards; the one in {shard} is left out"))
+                self.skipped.append(Skipped(name, f"is in two shards; the one in {written.shards[shard]} is left out"))
             else:
-                places[name] = (shard_number[shard], int(row["offset"]), int(row["size"]))
+                places[name] = (shard_numbers[shard], int(row["offset"]), int(row["size"]))
         return places
 
     def read(self, file: str) -> BytesIO:

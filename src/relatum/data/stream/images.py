@@ -186,7 +186,7 @@ class StreamedImages:
         order = np.argsort(indices, kind="stable")  # as the images lie in the shards
         numbers = _at(self.numbers, indices)
         samples = self._source.index.samples[numbers]
-        shards = np.searchsorted(self._source.index.firsts, numbers, side="right") - 1
+        shards = self._source.index.shard_of(numbers)
         lists = zip(*(x[order].tolist() for x in (numbers, shards, samples["offset"], samples["size"])), strict=True)
         tasks = list(zip(order.tolist(), lists, strict=True))
 

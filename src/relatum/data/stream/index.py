@@ -63,8 +63,11 @@ class ShardIndex:
     def place(self, number: int) -> tuple[int, int, int]:
         """The location of an image: the number of its shard, offset and size in bytes."""
         row = self.samples[number]
-        shard = int(np.searchsorted(self.firsts, number, side="right")) - 1
-        return shard, int(row["offset"]), int(row["size"])
+        return int(self.shard_of(number)), int(row["offset"]), int(row["size"])
+
+    def shard_of(self, numbers: NDArray[np.int64] | int) -> Any:
+        """The shard of each image, as a position in `shards`."""
+        return np.searchsorted(self.firsts, numbers, side="right") - 1
 
     def shard_numbers(self, names: Sequence[str]) -> list[int]:
         """The number of each shard among `names`, which may be some of the shards, in another order; -1 for none."""
