@@ -25,7 +25,7 @@ from relatum.kernels import numba_available
 from relatum.system import launcher
 from relatum.system.devices import find_device
 from relatum.system.text import counted
-from relatum.training.resume import FREE_ON_RESUME
+from relatum.training.resume import FREE_ON_RESUME, is_moved_folder
 from relatum.version import __version__
 from relatum.views import POLICIES
 
@@ -84,7 +84,9 @@ def resolve(draft: Draft, *, root: Path | None = None, images: ImageSet | None =
         "data.images": len(images),
         "data.fingerprint": fingerprint(images),
     }
-    draft = _with_storage(draft, images)
+    # `auto` depends on the disk, and a resume must not.
+    storage = "stream" if is_streamed(images.images) else "map"
+    draft = replace(draft, values={**draft.values, "data.storage": storage})
     folder_defaults: Values = {}
     if request.data.name not in registry.DATASETS and method.trains:
         folder_defaults = _folder_defaults(draft, len(images), whole.side)
@@ -115,10 +117,8 @@ def resume(
     warnings = []
     for key in sorted(before.keys() | now.keys()):
         old, new = before.get(key), now.get(key)
-        if old == new or key.startswith(FREE_ON_RESUME):
+        if old == new or key.startswith(FREE_ON_RESUME) or is_moved_folder(key, new, old):
             continue
-        if key == "data.name" and not {old, new} & registry.DATASETS.keys():
-            continue  # a folder that was moved or renamed: the fingerprint below decides
         if not key.startswith("run."):
             hint = f"\nIt can start from the weights of this one: --init {run}" if key != "backbone.name" else ""
             raise InputError(f"--resume cannot change {key} from {old!r} to {new!r}; start a new run.{hint}")
@@ -150,12 +150,6 @@ def resume(
             f"relatum pretrain {'IMAGES' if in_memory else recipe.data.name} --init {run} --out NEW_RUN"
         )
     return Resolved(recipe, images, validation, visible_labels(images, recipe), warnings=tuple(warnings))
-
-
-def _with_storage(draft: Draft, images: ImageSet) -> Draft:
-    """The draft with `data.storage` as it was decided: `auto` depends on the disk, and a resume must not."""
-    storage = "stream" if is_streamed(images.images) else "map"
-    return replace(draft, values={**draft.values, "data.storage": storage})
 
 
 def check_recipe(recipe: Recipe) -> None:

@@ -77,6 +77,11 @@ def _recipe_of(start: Start) -> Recipe:
         raise InputError(f"the recipe in {start.path} cannot be used: {error}") from None
 
 
+def is_moved_folder(key: str, now: Any, before: Any) -> bool:
+    """Whether the training folder has another path; the fingerprint decides whether it has the same images."""
+    return key == "data.name" and not {now, before} & registry.DATASETS.keys()
+
+
 def _compare(
     values: Mapping[str, Any], stored: Mapping[str, Any], start: Start, display: Display, *, used: str
 ) -> None:
@@ -86,8 +91,7 @@ def _compare(
         if now == before or key == "version":
             continue
         difference = f"{key} is {now!r} in {names.RECIPE} and {before!r} in {start.path.name}"
-        moved = key == "data.name" and not {now, before} & registry.DATASETS.keys()  # the fingerprint decides
-        if not moved and not key.startswith((*FREE_ON_RESUME, "run.")):
+        if not is_moved_folder(key, now, before) and not key.startswith((*FREE_ON_RESUME, "run.")):
             raise InputError(
                 f"{difference}: the recipe was changed after the run started. "
                 f"Restore the value, or start a new run with --recipe {start.path.parent.parent / names.RECIPE}."
