@@ -99,9 +99,9 @@ def shared_loss(
     pairs: Pairs,
     world: World,
     *,
-    gamma: float = 2.0,
-    focal: bool = True,
-    backend: str = "auto",
+    gamma: float,
+    focal: bool,
+    backend: str,
 ) -> PairResult:
     """`pair_loss` by several processes that hold the same features: each walks its share of the pairs.
 

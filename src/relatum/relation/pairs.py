@@ -211,9 +211,8 @@ def _check(K: int, M: int) -> None:
 def _roll_partners(K: int, M: int, R: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.int64]:
     """(K(K-1)/2, R, M) the images that each image meets as negatives, for each i < j."""
     images = np.arange(M)
-    shifts = np.arange(K * (K - 1) // 2 * R).reshape(-1, R) % (
-        M - 1
-    )  # counted from 0: shift s + 1 runs from 1 to M - 1
+    # Counted from 0: shift s + 1 runs from 1 to M - 1.
+    shifts = np.arange(K * (K - 1) // 2 * R).reshape(-1, R) % (M - 1)
     by_shift = (images - np.arange(1, M)[:, None]) % M  # (M-1, M) as torch.roll: position n receives n - shift
     if allowed is not None:
         free = allowed[images, by_shift]
