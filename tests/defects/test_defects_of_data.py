@@ -6,7 +6,6 @@ See test_defects_of_runs.py for how to run them against an earlier version.
 from __future__ import annotations
 
 import io
-import json
 import os
 import struct
 import zipfile
@@ -36,16 +35,6 @@ def large_png(path: Path, side: int, bits: int, kind: int, channels: int) -> Non
     header = struct.pack(">IIBBBBB", side, side, bits, kind, 0, 0, 0)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", content) + chunk(b"IEND", b""))
-
-
-def images_in(done: blackbox.Done) -> tuple[int, int]:
-    """How many images `data info` counted, and how many it skipped."""
-    assert done.code == 0, done.said
-    document = json.loads(done.out)
-    skipped = document.get("skipped", document.get("unreadable", []))
-    return sum(document["images"].values()) if isinstance(document["images"], dict) else document["images"], (
-        skipped if isinstance(skipped, int) else len(skipped)
-    )
 
 
 # ------------------------------------------------------------------------------------------------- 7, 8: caches on disk
