@@ -60,10 +60,10 @@ def announce(resolved: Resolved, maker: BatchMaker, objective: Objective, displa
 
 def _as_flags(defaults: Values) -> str:
     """As the reader would type them: a text in Python is quoted."""
-    names = {"preset": "preset", "backbone.name": "backbone", "views.number": "views", "train.epochs": "epochs"}
+    flags = {"preset": "preset", "backbone.name": "backbone", "views.number": "views", "train.epochs": "epochs"}
     if on_command_line():
-        return ", ".join(f"--{names[key]} {value}" for key, value in defaults.items())
-    return ", ".join(f"{names[key]}={value!r}" for key, value in defaults.items())
+        return ", ".join(f"--{flags[key]} {value}" for key, value in defaults.items())
+    return ", ".join(f"{flags[key]}={value!r}" for key, value in defaults.items())
 
 
 def _expectation(resolved: Resolved) -> str:
