@@ -199,14 +199,16 @@ def _decoded(part: Listing, side: int | None) -> Decoded:
     if part.files:
         decoded = decode_files(part.root, part.files, side or _side(part), part.stamps, part.read)
     if decoded is None or not decoded.kept:
-        skipped = (*part.skipped, *(decoded.skipped if decoded else ()))
-        detail = (
-            f" ({len(skipped)} could not be read; the first: {skipped[0].path!r}, {skipped[0].reason})"
-            if skipped
-            else ""
-        )
-        raise InputError(f"{part.root} contains no readable image{detail}.")
+        raise no_readable_image(part.root, (*part.skipped, *(decoded.skipped if decoded else ())))
     return decoded
+
+
+def no_readable_image(place: Path | str, skipped: Sequence[Skipped]) -> InputError:
+    """The error for a folder or shards without a readable image, with the first of the files that were skipped."""
+    detail = ""
+    if skipped:
+        detail = f" ({len(skipped)} could not be read; the first: {skipped[0].path!r}, {skipped[0].reason})"
+    return InputError(f"{place} contains no readable image{detail}.")
 
 
 def _side(part: Listing) -> int:

@@ -226,6 +226,11 @@ def test_what_cannot_be_streamed_is_refused(tmp_path: Path, picture) -> None:
         stream("shapes")
 
 
+def test_shards_without_images_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"contains no readable image\.$"):
+        stream(write_tar(tmp_path / "a.tar", {"notes.txt": b"hello"}))
+
+
 def test_shards_that_would_fill_the_disk_are_streamed(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not is_streamed(relatum.data.load(shards).images)
     monkeypatch.setattr("relatum.data.stream.loading._DISK_SHARE", 1e-9)

@@ -81,8 +81,7 @@ def load(
     whole, skipped = readable(index, store)
     parts = _splits(index, whole)
     if not len(whole):
-        detail = f" ({len(skipped)} could not be read; the first: {skipped[0].path!r}, {skipped[0].reason})"
-        raise InputError(f"{store.place} contains no readable image{detail if skipped else ''}.")
+        raise folder.no_readable_image(store.place, skipped)
     if split not in parts:
         raise InputError(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
     prefix, train = parts["train"]
