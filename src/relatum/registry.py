@@ -121,10 +121,10 @@ def backbone_from_file(name: Any, source: object) -> str:
     if not colon:
         raise InputError(f"{source}: {unknown('backbone', name, BACKBONES)}")
     if module == "object":
-        given = "pass it as backbone=..."
+        hint = "pass it as backbone=..."
         if on_command_line():
-            given = "name a function that builds it, --backbone module:function, or use Python."
-        raise InputError(f"{source} was trained with a custom backbone of class {attribute}: {given}")
+            hint = "name a function that builds it, --backbone module:function, or use Python."
+        raise InputError(f"{source} was trained with a custom backbone of class {attribute}: {hint}")
     raise InputError(
         f"{source} names the backbone '{name}', which is Python code. relatum does not import code that only a file"
         f" names: if you trust it, give the name yourself (--backbone {name}, or backbone={name!r} in Python)."

@@ -206,7 +206,7 @@ def _time(step: Step, count: int) -> list[float]:
 
 
 def _time_loop(loop: Iterator[None], count: int) -> list[float]:
-    """Use up what the workers resolved while others were measured, then time; at the end let them fall asleep."""
+    """Use up what the workers prepared while others were measured, then time; at the end let them fall asleep."""
     for _ in range(_HEAD_START * torch.get_num_threads() + 2):
         next(loop)
     taken = []

@@ -45,11 +45,11 @@ class KNNMonitor(Callback):  # type: ignore[misc]
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.train, known = _labelled(train, train_labels, options or {})
-        self.test, asked = _labelled(test, test_labels, options or {})
+        self.train, of_train = _labelled(train, train_labels, options or {})
+        self.test, of_test = _labelled(test, test_labels, options or {})
         # Classes are numbered over both: the test images may lack some.
-        numbers = np.unique(np.concatenate([known, asked]), return_inverse=True)[1].astype(np.int64)
-        self.train_labels, self.test_labels = numbers[: len(known)], numbers[len(known) :]
+        numbers = np.unique(np.concatenate([of_train, of_test]), return_inverse=True)[1].astype(np.int64)
+        self.train_labels, self.test_labels = numbers[: len(of_train)], numbers[len(of_train) :]
         self.backbone, self.every = backbone, every
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
