@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from relatum.errors import unknown
@@ -37,9 +36,9 @@ def run(what: str, **options: Any) -> dict[str, Any]:
 def real_images(side: int | None, root: Any = None) -> ImageSet:
     """CIFAR-10's training images if they are on disk, else `shapes`; with `side`, the first 2,048 of them, resized."""
     import numpy as np
-    from PIL import Image
 
     from relatum import data
+    from relatum.data.loading import resized
     from relatum.data.sets.cifar import CIFAR10
     from relatum.data.sets.shapes import SHAPES
     from relatum.errors import InputError
@@ -50,9 +49,7 @@ def real_images(side: int | None, root: Any = None) -> ImageSet:
         images = data.load(SHAPES.name, "train")
     if side is None or side == images.side:
         return images
-    some = images.subset(np.arange(min(len(images), 2048)))
-    larger = [np.asarray(Image.fromarray(i).resize((side, side), Image.Resampling.BICUBIC)) for i in some.images]
-    return replace(some, images=np.stack(larger), pad=side // 8)
+    return resized(images.subset(np.arange(min(len(images), 2048))), side)
 
 
 def spread(seconds: Sequence[float]) -> dict[str, float]:

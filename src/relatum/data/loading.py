@@ -71,7 +71,7 @@ def load(
         _check_split(dataset, split)
         images: ImageSet = registry.resolve(dataset.reader)(dataset, split, data_root(root))
         if side is not None and side != images.side:
-            images = _resized(images, side)
+            images = resized(images, side)
         if storage == "stream":
             raise InputError(f"{dataset.name} cannot be streamed: only tar shards can (relatum data shard).")
     else:
@@ -211,7 +211,7 @@ def _triple(key: str, values: Sequence[float]) -> RGB:
     return numbers[0], numbers[1], numbers[2]
 
 
-def _resized(images: ImageSet, side: int) -> ImageSet:
+def resized(images: ImageSet, side: int) -> ImageSet:
     """Images resized to another side, with antialiasing."""
     pixels = np.empty((len(images), side, side, 3), np.uint8)
     for i, image in enumerate(images.images):
