@@ -21,7 +21,7 @@ from relatum.data.dataset import RGB
 from relatum.data.decode import image_size
 from relatum.data.decoded import moments
 from relatum.data.imageset import ImageSet
-from relatum.data.paths import cache_dir
+from relatum.data.paths import Absent, cache_dir
 from relatum.data.shards import find
 from relatum.data.stream.images import StreamedImages
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable
@@ -87,7 +87,7 @@ def load(
         detail = f" ({len(skipped)} could not be read; the first: {skipped[0].path!r}, {skipped[0].reason})"
         raise InputError(f"{store.place} contains no readable image{detail if skipped else ''}.")
     if split not in parts:
-        raise InputError(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
+        raise Absent(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
     prefix, train = parts["train"]
     side = side or choose_side(index, store, train)
     images = StreamedImages(index, store, train, side=side, threads=threads, strict=strict)
