@@ -30,6 +30,18 @@ def test_a_map_is_drawn_in_the_colours_of_its_classes_and_twice_alike(tmp_path: 
     assert set(drawing.palette(2)) <= colours  # in the legend, where points are opaque
 
 
+def test_names_on_a_map_are_no_formulas(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """Folders of photographs may be called anything: `$` begins a formula in matplotlib, `_` hides a name."""
+    xy = np.stack([np.arange(40.0), np.arange(40.0) % 7], axis=1)
+    names = [r"$\costs{$", "_hidden", "esc\x1b[31m"]
+    _, svg = drawing.save_map(tmp_path / "map", xy, np.arange(40) % 3, names, r"from $5 to \$10")
+    text = svg.read_text()
+    for name in (r"$\costs{$", "_hidden", r"esc\x1b[31m"):
+        assert text.count(f"<!-- {name} -->") == 2  # at the points, and in the legend
+    assert r"<!-- from $5 to \$10 -->" in text
+    assert not list(recwarn)  # a control character has no glyph
+
+
 def test_a_contact_sheet_shows_the_query_in_a_frame_then_its_nearest() -> None:
     query, *nearest = [np.full((8, 8, 3), value, np.uint8) for value in (50, 150, 100)]
     tiles = [drawing.Tile(image, "a\nfile name that is much too long for its tile.png", "0.5") for image in nearest]

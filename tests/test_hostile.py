@@ -27,6 +27,7 @@ from shard_maker import png, write_tar
 
 import relatum
 from relatum import api, backbones, config
+from relatum.cli import main
 from relatum.collection.index import index_file
 from relatum.collection.indexing import build_index
 from relatum.data import shards
@@ -484,6 +485,29 @@ def test_names_are_no_formulas(run: Path, tmp_path: Path) -> None:
             assert not row.get("label", "").startswith(("=", "+", "-", "@"))
             assert (photos / row["file"]).exists() or (flat / row["file"]).exists()
     assert (tmp_path / "s.txt").read_text().count("\n") == 5
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["duplicates", "outliers", "cluster --number 3", "select --number 20", "search"],
+)
+def test_names_are_one_line_of_text_on_the_terminal(
+    command: str, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A name may recolour the terminal, or contain a line end and then the name of any other file."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(8):
+        (photos / f"\x1b]0;title\x07\r{number}\n{number}.png").write_bytes(png(number // 2))
+    name, *rest = command.split()
+    query = [str(next(photos.iterdir()))] if name == "search" else []
+    with pytest.raises(SystemExit) as end:
+        main([name, str(run), str(photos), *query, *rest])
+    shown = capsys.readouterr()
+    assert end.value.code == 0
+    assert "title" in shown.out
+    assert not set(shown.out + shown.err) & set("\x1b\x07\r")
+    assert not re.search(r"^\d\.png", shown.out, re.MULTILINE)
 
 
 def with_tensor(path: Path, name: str, value: torch.Tensor, **facts: Any) -> Path:

@@ -84,7 +84,7 @@ def save_map(
     axes.scatter(xy[:, 0], xy[:, 1], s=size, c=colours, alpha=0.75, linewidths=0, rasterized=True)
     if labels is not None and len(names) <= _MAX_LABELS:
         _name_groups(axes, xy, labels, names)
-    axes.set_title(title)
+    axes.set_title(printable(title), parse_math=False)
     axes.set_xticks([])
     axes.set_yticks([])
     axes.set_aspect("equal")
@@ -110,8 +110,10 @@ def palette(number: int) -> list[str]:
 
 
 def _name_groups(axes: object, xy: NDArray[np.floating], labels: NDArray[np.int64], names: Sequence[str]) -> None:
-    """Write each class's name at its median point and in the legend."""
+    """Write each class's name at its median point and in the legend, as it is: `$` starts no formula."""
     from matplotlib.lines import Line2D
+
+    names = [printable(name) for name in names]
 
     colours = palette(len(names))
     box = {"boxstyle": "round,pad=0.2", "facecolor": "white", "alpha": 0.8, "linewidth": 0}
@@ -119,9 +121,11 @@ def _name_groups(axes: object, xy: NDArray[np.floating], labels: NDArray[np.int6
         members = xy[labels == number]
         if len(members):
             x, y = np.median(members, axis=0)
-            axes.text(x, y, name, ha="center", va="center", fontsize=10, bbox=box)  # type: ignore[attr-defined]
-    handles = [Line2D([], [], marker="o", linestyle="", color=colours[i], label=n) for i, n in enumerate(names)]
-    axes.legend(handles=handles, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)  # type: ignore[attr-defined]
+            axes.text(x, y, name, ha="center", va="center", fontsize=10, bbox=box, parse_math=False)  # type: ignore[attr-defined]
+    handles = [Line2D([], [], marker="o", linestyle="", color=colour) for colour in colours[: len(names)]]
+    legend = axes.legend(handles, names, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)  # type: ignore[attr-defined]
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import relatum
 from relatum.errors import InputError
+from relatum.runs.folder import RunFolder
 
 SETTINGS: dict[str, Any] = {"views": 2, "epochs": 1, "batch_size": 16, "seed": 1}
 
@@ -47,6 +48,11 @@ def test_a_pipeline_from_paths_to_classes(paths: list[Path]) -> None:
     model = make_pipeline(relatum.Embedder(side=32, **SETTINGS), LogisticRegression(max_iter=200))
     assert model.fit(paths, labels).score(paths, labels) > 0.5
     assert list(model[:-1].get_feature_names_out()[:2]) == ["embedder0", "embedder1"]
+
+
+def test_threads_are_those_of_training(paths: list[Path], tmp_path: Path) -> None:
+    relatum.Embedder(side=32, threads=1, out=tmp_path / "run", **SETTINGS).fit(paths)
+    assert RunFolder(tmp_path / "run").read_recipe().run.threads == 1
 
 
 def test_it_is_saved_without_pickle(fitted: relatum.Embedder, paths: list[Path], tmp_path: Path) -> None:

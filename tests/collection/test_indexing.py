@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import relatum
@@ -185,6 +186,21 @@ def test_a_run_with_a_custom_backbone_needs_its_architecture(run: Path, photos: 
     assert len(relatum.outliers(trained, photos, top=3, progress=False)) == 3
     again = relatum.select(tmp_path / "custom", photos, number=2, backbone=network, progress=False)
     assert len(again) == 2
+
+
+def test_changed_code_of_a_custom_backbone_makes_another_index(run: Path, photos: Path, tmp_path: Path) -> None:
+    def network(activation: torch.nn.Module) -> torch.nn.Module:
+        layers = (torch.nn.Conv2d(3, 4, 3), activation, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+        return torch.nn.Sequential(*layers)
+
+    before, after = network(torch.nn.ReLU()), network(torch.nn.Tanh())
+    mine = tmp_path / "mine"
+    facts = {"backbone": "object:Sequential", "num_features": 4, "side": 32, "mean": [0.5] * 3, "std": [0.25] * 3}
+    save_weights(mine / "backbone.safetensors", before.state_dict(), facts)
+    relu = build_index(mine, photos, architecture=before, progress=False)
+    tanh = build_index(mine, photos, architecture=after, progress=False)
+    assert relu.features.min() >= 0 > tanh.features.min()
+    assert build_index(mine, photos, architecture=after, progress=False).key == tanh.key
 
 
 def test_a_misspelt_folder_or_dataset_is_suggested(run: Path, photos: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from relatum import backbones, config, data
 from relatum.data.imageset import ImageSet
-from relatum.errors import InputError
+from relatum.data.paths import Absent
 from relatum.runs import names
 from relatum.runs.weights import save_weights
 
@@ -54,7 +54,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, str], ImageSet]:
 
     def load(name: str, split: str = "train", **options: object) -> ImageSet:
         if (name, split) not in image_sets:
-            raise InputError(f"{name} has no '{split}' split.")
+            raise Absent(f"{name} has no '{split}' split.")
         return image_sets[name, split]
 
     monkeypatch.setattr(data, "load", load)

@@ -217,6 +217,17 @@ def test_folder_names_are_made_safe(make_images: Images, world: World, run: Path
     assert "/home" not in json.dumps(result.document())
 
 
+def test_a_folder_with_a_long_name(make_images: Images, world: World, run: Path) -> None:
+    """80 characters of three bytes: the name of a folder, but not with `retrieval-` and `-test.json` around it."""
+    name = "写真" * 40
+    for split in ("train", "test"):
+        world[name, split] = replace(make_images(40, split=split), name=name)
+    result = evaluate("retrieval", run, data=name, tag="t" * 200)
+    assert result.path is not None
+    assert result.path.exists()
+    assert len(list((run / "features").iterdir())) == 1  # kept, although its name has the folder's
+
+
 def test_save_classifier(run: Path, world: World) -> None:
     images = world["toy", "test"]
     assert images.labels is not None

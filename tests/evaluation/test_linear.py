@@ -83,6 +83,14 @@ def test_logistic_bears_a_constant_feature() -> None:
     assert len(predicted) == 100
 
 
+def test_logistic_of_a_single_class() -> None:
+    """A folder with one image of a class: the held-out part may leave one class to learn from."""
+    x, _ = toy(20)
+    predicted, details = linear.logistic(x, np.full(20, 3), x[:5])
+    assert predicted.tolist() == [3] * 5
+    assert details["converged"]
+
+
 def test_scores_per_class() -> None:
     accuracy, per_class = linear.scores(np.array([0, 1, 1, 0]), np.array([0, 1, 0, 0]), ("a", "b", "c"))
     assert accuracy == 75.0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
@@ -113,6 +114,25 @@ def test_unlabelled_folder_gives_neighbours_only(run: Path) -> None:
     assert "top10" not in result.details
     assert artifacts.load(run / "artifacts" / "retrieval-bare-train.npz")["neighbour_index"].shape == (25, 10)
     assert "%" not in result.sentence()
+
+
+@pytest.mark.parametrize("protocol", ["retrieval", "tsne"])
+def test_a_test_split_that_cannot_be_used_is_not_replaced_by_the_training_set(
+    protocol: str, tmp_path: Path, make_run: Callable[..., Path]
+) -> None:
+    photos = tmp_path / "photos"
+    for number, folder in enumerate(("train/a", "train/b", "test/a", "test/c")):
+        (photos / folder).mkdir(parents=True)
+        for value in range(3):
+            Image.new("RGB", (32, 32), (80 * value, 60 * number, 0)).save(photos / folder / f"{value}.png")
+    run = make_run()
+    with pytest.raises(InputError, match="'c', which is not a class of train"):
+        evaluate(protocol, run, data=photos)
+    for file in (photos / "test").rglob("*.png"):
+        file.write_bytes(b"no image")
+    with pytest.raises(InputError, match="no readable image"):
+        evaluate(protocol, run, data=photos)
+    assert not (run / "evaluations").exists()
 
 
 def test_large_images_become_thumbnails(run: Path, world: World) -> None:

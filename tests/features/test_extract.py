@@ -159,3 +159,35 @@ def test_damaged_features_are_computed_again_with_one_line(
         assert path.read_bytes() == good
     np.testing.assert_array_equal(features.cached(backbone, data, tmp_path, progress=True), expected)
     assert capsys.readouterr().err == ""
+
+
+class Gated(nn.Module):
+    """A network of the user, whose code is edited between two commands; the weights stay."""
+
+    num_features = 4
+
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 4, 3), activation, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.body(x)  # type: ignore[no-any-return]
+
+
+def test_representations_of_changed_code_are_not_taken_from_the_cache(tmp_path: Path) -> None:
+    before, after = Gated(nn.ReLU()), Gated(nn.Tanh())
+    after.load_state_dict(before.state_dict())
+    kept = features.cached(before, images(), tmp_path)
+    np.testing.assert_array_equal(features.cached(after, images(), tmp_path), features.extract(after, images()))
+    assert len(list(tmp_path.iterdir())) == 2
+    np.testing.assert_array_equal(features.cached(before, images(), tmp_path), kept)
+    assert len(list(tmp_path.iterdir())) == 2  # and those of the same code are
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_weights_of_another_precision(dtype: torch.dtype) -> None:
+    module = Gated(nn.ReLU())
+    z = features.extract(module, images())
+    other = features.extract(module.to(dtype), images())
+    assert other.dtype == np.float32
+    np.testing.assert_allclose(other, z, atol=0.02)

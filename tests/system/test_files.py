@@ -17,6 +17,7 @@ from relatum.system import files
 from relatum.system.files import (
     CHECKSUM,
     WriteError,
+    file_safe,
     is_intact,
     overwrite_in_place,
     remove_stale,
@@ -136,3 +137,12 @@ def test_a_checksum_whose_key_was_damaged_is_noticed() -> None:
     assert not is_intact({**document, "accuracy": 62.0})
     renamed = {("digesu" if key == CHECKSUM else key): value for key, value in document.items()}
     assert not is_intact(renamed)
+
+
+@pytest.mark.parametrize("name", ["写真" * 40, "a" * 250, "x/" + "é" * 126])
+def test_a_long_name_fits_in_a_file_name_and_stays_its_own(name: str) -> None:
+    safe = file_safe(name)
+    assert len(safe.encode()) <= 100
+    assert file_safe(safe) == safe
+    assert file_safe(f"{name}b") != safe
+    assert file_safe("My photos (new)!") == "My-photos-new"

@@ -19,6 +19,7 @@ import relatum
 from relatum import api
 from relatum.errors import InputError, Interrupted, RelatumError
 from relatum.runs import checkpoint
+from relatum.runs.folder import RunFolder
 
 FLAGS: dict[str, Any] = {
     "views": 3,
@@ -113,6 +114,33 @@ def test_an_interrupted_run_resumes_exactly(
     assert started == [stop_at]  # it did not start over
     assert backbone_bytes(again) == backbone_bytes(whole)
     assert losses(again) == losses(whole)
+
+
+def test_the_time_before_a_kill_counts(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A killed process can record nothing: its time must be in the folder since its last checkpoint."""
+    from relatum.training.loop import Trainer
+
+    run, original = tmp_path / "run", Trainer._after_step
+
+    def stop(self: Trainer, *arguments: Any) -> None:
+        original(self, *arguments)
+        if self.step == 5:
+            (tmp_path / "left.json").write_bytes((run / "run.json").read_bytes())  # what a kill would leave
+            raise RuntimeError
+
+    monkeypatch.setattr(Trainer, "_after_step", stop)
+    with pytest.raises(RuntimeError):
+        relatum.pretrain(pictures, out=run, **FLAGS)
+    left = json.loads((tmp_path / "left.json").read_text())
+    assert left["status"] == "running"
+    assert left["steps"] == 5
+    assert left["seconds"] > 0
+    RunFolder(run).update_record(status="running", seconds=left["seconds"] + 1000)
+    monkeypatch.setattr(Trainer, "_after_step", original)
+    relatum.pretrain(out=run, resume=True, quiet=True)
+    assert json.loads((run / "run.json").read_text())["seconds"] > 1000
 
 
 def test_a_killed_run_resumes_exactly_three_times(whole: api.Run, pictures: Path, tmp_path: Path) -> None:

@@ -107,3 +107,34 @@ def test_the_own_loop_of_the_readme_runs(tmp_path: Path) -> None:
         scope: dict[str, object] = {}
         exec(compile(block, "README.md", "exec"), scope)
     assert torch.isfinite(scope["loss"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mean": (0.5,), "std": (0.25,)}, "mean = .* three numbers, for red"),  # memory behind the array was read
+        ({"std": (0.25, 0.25)}, "std = .* three numbers above 0"),
+        ({"std": (0.25, 0, 0.25)}, "std = .* three numbers above 0"),
+        ({"mean": (0.5, 0.5, float("nan"))}, "mean = .* three numbers"),
+        ({"side": 0}, "side = 0 is out of range"),
+        ({"side": -1}, "side = -1 is out of range"),
+        ({"side": 32.5}, "side = 32.5 is not a whole number"),
+        ({"number": 2.5}, "number = 2.5 is not a whole number"),
+        ({"number": True}, "number = True is not a whole number"),
+        ({"number": 0}, "an image needs at least one view"),
+        ({"pad": -1}, "pad = -1 is out of range"),
+    ],
+)
+def test_impossible_settings_are_refused_when_they_are_made(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Views(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("indices", [[0, 1], [0.5, 1, 2, 3, 4], [[0, 1, 2, 3, 4]]])
+def test_an_index_for_each_image(indices: list[object]) -> None:
+    with pytest.raises(InputError, match="indices must be 5 whole numbers"):
+        Views(side=16, seed=1).batch(PIXELS, indices=indices)
+
+
+def test_no_images_give_no_views() -> None:
+    assert Views(number=3, side=16)(PIXELS[:0]).shape == (3, 0, 3, 16, 16)

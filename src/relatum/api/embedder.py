@@ -41,6 +41,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         seed: random seed.
         out: run folder to keep; by default the run is discarded after training.
         device: `auto`, `cpu`, `cuda` or `mps`.
+        threads: number of CPU threads of training; all cores by default.
         verbose: print progress.
 
     Attributes:
@@ -65,6 +66,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         seed: int = 1,
         out: StrPath | None = None,
         device: str = "auto",
+        threads: int | None = None,
         verbose: bool = False,
     ) -> None:
         self.method = method
@@ -76,6 +78,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.seed = seed
         self.out = out
         self.device = device
+        self.threads = threads
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None) -> Embedder:
@@ -99,6 +102,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 side=self.side,
                 seed=self.seed,
                 device=None if self.device == "auto" else self.device,
+                threads=self.threads,
                 overwrite=self.out is not None,
                 quiet=not self.verbose,
             )

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, print_json
+from relatum.cli.options import Backbone, Data, Device, Json, Root, Run, echo, file_name, print_json
 from relatum.system.stderr import say
-from relatum.system.text import counted
+from relatum.system.text import counted, printable
 
 if TYPE_CHECKING:
     from relatum.collection.rows import Row
@@ -54,7 +54,7 @@ def duplicates(
     for number, group in enumerate(groups, 1):
         print(f"\n{number}. {'same bytes' if group.exact else f'difference {group.difference:.2f}'}")
         for file in group.files:
-            print(f"   {file}")
+            print(f"   {file_name(file)}")
 
 
 def outliers(
@@ -75,7 +75,7 @@ def outliers(
     if _finish(rows, out, json, f"{counted(len(rows), 'image')}, the most unusual first"):
         return
     for row in rows:
-        print(f"{row.rank:4d}  {row.score:7.2f}  {row.file}")
+        print(f"{row.rank:4d}  {row.score:7.2f}  {file_name(row.file)}")
 
 
 def cluster(
@@ -109,7 +109,7 @@ def cluster(
     if _finish(albums, out, json, counted(len(albums), "cluster")):
         return
     for position, album in enumerate(albums, 1):
-        print(f"{position:4d}  {counted(len(album.files), 'image'):>13}  {album.title}")
+        print(f"{position:4d}  {counted(len(album.files), 'image'):>13}  {file_name(album.title)}")
     if out is None:
         say("--out FILE.csv lists all files of each cluster")
 
@@ -131,7 +131,7 @@ def select(
     rows = api.select(run, data, number=number, out=out, backbone=backbone, split=split, device=device, root=root)
     if not _finish(rows, out, json, counted(len(rows), "image")):
         for row in rows:
-            print(row.file)
+            print(file_name(row.file))
 
 
 def explore(
@@ -144,13 +144,13 @@ def explore(
     """Train on a folder of photos, and write one page: a map, albums, near-duplicates, outliers and search."""
     from relatum import api
 
-    print(api.explore(folder, minutes=minutes, out=out, seed=seed, device=device))
+    echo(api.explore(folder, minutes=minutes, out=out, seed=seed, device=device))
 
 
 def _finish(rows: Sequence[Row], out: Path | None, json: bool, summary: str) -> bool:
     """Print the JSON document, or a summary with the output file; False if the result is still to be printed."""
     if out is not None:
-        say(f"{summary}: {out}")
+        say(printable(f"{summary}: {out}"))
     if json:
         print_json([asdict(row) for row in rows])
     return json or out is not None

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from relatum.cli.options import Backbone, Device, Json, Root, Run, echo, key_value, print_json
+from relatum.cli.options import Backbone, Device, Json, Root, Run, echo, file_name, key_value, print_json
 from relatum.system.stderr import say
 from relatum.system.text import printable
 
@@ -103,8 +103,8 @@ def search(
         return
     for hit in hits:
         note = "  (the query itself)" if hit.is_query else ""
-        note += f"  (same bytes: {', '.join(hit.copies)})" if hit.copies else ""
-        echo(f"{hit.query}  {hit.rank:3d}  {hit.distance:.4f}  {hit.file}{note}")
+        note += f"  (same bytes: {', '.join(map(file_name, hit.copies))})" if hit.copies else ""
+        print(f"{file_name(hit.query)}  {hit.rank:3d}  {hit.distance:.4f}  {file_name(hit.file)}{note}")
 
 
 def report(

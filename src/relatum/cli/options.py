@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from relatum.errors import InputError
-from relatum.system.text import printable
+from relatum.system.text import one_line, printable
 
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="dataset name (see `relatum list datasets`) or folder of images")
@@ -35,6 +35,11 @@ def print_json(document: Any) -> None:
 def echo(text: object) -> None:
     """Print text to standard output, with control characters of file names escaped."""
     print(printable(text))
+
+
+def file_name(name: object) -> str:
+    """A file name for one line of output: a line end in it would begin the name of another file."""
+    return one_line(printable(name))
 
 
 def key_value(text: str) -> tuple[str, str]:

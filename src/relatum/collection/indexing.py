@@ -34,7 +34,7 @@ from relatum.data.folder import Listing
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.features import extract
-from relatum.features.extract import pixel_hash, state_hash
+from relatum.features.extract import function_hash, pixel_hash
 from relatum.runs.weights import load_backbone
 from relatum.system.cpus import available_cpus
 from relatum.system.devices import find_device
@@ -89,7 +89,9 @@ def build_index(
 
 
 def _of_dataset(module: nn.Module, images: ImageSet, known: Index | None, progress: bool) -> Index:
-    key = hashlib.sha256(f"{state_hash(module)} {pixel_hash(images)} {images.mean} {images.std}".encode()).hexdigest()
+    key = hashlib.sha256(
+        f"{function_hash(module, images.side)} {pixel_hash(images)} {images.mean} {images.std}".encode()
+    ).hexdigest()
     if known is not None and known.key == key:
         return known
     n = len(images)
@@ -117,7 +119,7 @@ def preprocessing(module: nn.Module) -> tuple[int, RGB, RGB]:
 
 def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progress: bool) -> Index:
     side, mean, std = preprocessing(module)
-    key = hashlib.sha256(f"{state_hash(module)} {side} {mean} {std}".encode()).hexdigest()
+    key = hashlib.sha256(f"{function_hash(module, side)} {side} {mean} {std}".encode()).hexdigest()
     if known is not None and known.key != key:
         known = None
     stamps = {file: stamp[:2] for file, stamp in zip(listing.files, listing.stamps, strict=True)}

@@ -11,7 +11,7 @@ from typing import Any
 
 from relatum.errors import InputError
 from relatum.system.files import write_json, write_text
-from relatum.system.text import csv_path
+from relatum.system.text import csv_path, one_line
 
 ENDINGS = (".csv", ".json", ".txt")
 
@@ -76,17 +76,13 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
     lines = list(flat_rows(rows))
     if kind == ".txt":
         # A line end in a file name would start a second name, which could be that of any file.
-        write_text(path, "".join(f"{_one_line(line['file'])}\n" for line in lines))
+        write_text(path, "".join(f"{one_line(line['file'])}\n" for line in lines))
         return
     text = io.StringIO()
     writer = csv.DictWriter(text, list(lines[0]) if lines else ["file"], lineterminator="\n")
     writer.writeheader()
     writer.writerows({**line, "file": csv_path(line["file"])} for line in lines)
     write_text(path, text.getvalue())
-
-
-def _one_line(name: str) -> str:
-    return name.replace("\r", "\\r").replace("\n", "\\n")
 
 
 def flat_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:

@@ -33,6 +33,7 @@ from relatum.data.decode import Source, extensions, image_size
 from relatum.data.decoded import Decoded, Read, Stamp, decode_files
 from relatum.data.file_kinds import NOT_PHOTOS, kind_by_content, why_not_read
 from relatum.data.imageset import ImageSet, Skipped
+from relatum.data.paths import Absent
 from relatum.errors import InputError
 from relatum.system.outputs import RUN_FOLDERS, is_output
 
@@ -153,7 +154,7 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
             if len(parts) == 1
             else "choose one of them"
         )
-        raise InputError(f"{path} has no '{split}' split, only {have}: {advice}.")
+        raise Absent(f"{path} has no '{split}' split, only {have}: {advice}.")
     train = _decoded(parts["train"], side)
     classes = class_names([parts["train"].files[i] for i in train.kept])
     part, decoded = parts[split], train

@@ -163,7 +163,7 @@ def _dataset(data: str | Path) -> Dataset | None:
 def _check_split(dataset: Dataset, split: str) -> None:
     if split not in dataset.splits:
         hint = " Hold out a part of train with --val-fraction." if split == "val" else ""
-        raise InputError(f"{dataset.name} has no '{split}' split; it has {', '.join(dataset.splits)}.{hint}")
+        raise Absent(f"{dataset.name} has no '{split}' split; it has {', '.join(dataset.splits)}.{hint}")
 
 
 def find_folder(data: str | Path) -> Path:

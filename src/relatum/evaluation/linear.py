@@ -133,6 +133,8 @@ def logistic(x: Floats, y: Labels, test_x: Floats) -> tuple[Labels, dict[str, An
     """
     from sklearn.linear_model import LogisticRegression
 
+    if (y == y[0]).all():  # which scikit-learn refuses
+        return np.full(len(test_x), y[0]), {"iterations": 0, "converged": True}
     mean, spread = x.mean(0, dtype=np.float64), x.std(0, dtype=np.float64)
     spread[spread == 0] = 1.0
     model = LogisticRegression(C=np.inf, max_iter=_MAX_ITER)

@@ -22,6 +22,7 @@ from relatum.config import Recipe
 from relatum.data import sets
 from relatum.data.fingerprint import matches
 from relatum.data.imageset import ImageSet
+from relatum.data.paths import Absent
 from relatum.errors import InputError
 from relatum.features import Features, cached
 from relatum.runs.folder import RunFolder
@@ -151,7 +152,7 @@ class Task:
     def _test_split(self) -> ImageSet:
         try:
             return self._load(self.data, "test")
-        except InputError:
+        except Absent:  # a split that is there and cannot be read is an error: another one is no answer
             if self.needs_labels or self.data in registry.DATASETS:
                 raise
             return self._load(self.data, "train")  # a plain folder: all of it, and the result says `train`
@@ -224,7 +225,7 @@ class Task:
             return held
         try:
             return self._load(self.data, "val")
-        except InputError:
+        except Absent:
             raise InputError(
                 f"{self.run} held out no part of {self.data}, so there is no 'val' split.\n"
                 "Pretrain with --val-fraction 0.2, or hold a part out of the probe alone: --set val_fraction=0.2."

@@ -31,7 +31,8 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
     """The (N, d) float32 representations of clean images, by the backbone in eval mode and without gradients.
 
     Args:
-        backbone: any module from (N, 3, H, W) to (N, d); its mode is restored afterwards.
+        backbone: any module from (N, 3, H, W) to (N, d); its mode is restored afterwards. It gets images in the type of
+            its weights, which may be half precision.
         images: normalised with their own `mean` and `std`, not otherwise changed; memory maps are read batch by batch.
         batch_size: images per pass.
         progress: show a bar when it takes more than two seconds.
@@ -40,9 +41,10 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
         raise InputError(f"{images.name} ({images.split}) contains no images.")
     z: Features | None = None
     with evaluating(backbone), torch.no_grad(), bar("representations", len(images), show=progress) as advance:
-        device = _device(backbone)
+        device, dtype = _device(backbone), _dtype(backbone)
         for start in range(0, len(images), batch_size):
-            batch = backbone(normalise(images.images[start : start + batch_size], images.mean, images.std, device))
+            pixels = normalise(images.images[start : start + batch_size], images.mean, images.std, device)
+            batch = backbone(pixels.to(dtype))
             if batch.ndim != 2:
                 raise InputError(
                     f"a backbone must give (N, d) representations; this one gives shape {tuple(batch.shape)}."
@@ -93,6 +95,11 @@ def _device(module: nn.Module) -> torch.device:
     for tensor in (*module.parameters(), *module.buffers()):
         return tensor.device
     return torch.device("cpu")
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    """The type of a module's weights, and of the images that it takes."""
+    return next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
 
 
 # ----------------------------------------------------------------------------------------------------------- the cache
@@ -148,12 +155,27 @@ def _checksum(z: Features) -> bytes:
 def cache_key(backbone: nn.Module, images: ImageSet, batch_size: int) -> str:
     """A short hash of all that the features depend on."""
     parts = (
-        state_hash(backbone),
+        function_hash(backbone, images.images.shape[1]),
         pixel_hash(images),
         repr((tuple(images.mean), tuple(images.std), batch_size)),
         f"{torch.__version__} {_device(backbone).type} {torch.get_num_threads()}",
     )
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]
+
+
+def function_hash(module: nn.Module, side: int) -> str:
+    """A hash of what a module computes: `state_hash`, and for code of others also what it makes of two images.
+
+    A network of the user may be edited and keep its weights: another activation has none. What was kept of the network
+    before must not be taken for its own.
+    """
+    if type(module).__module__.startswith("relatum."):
+        return state_hash(module)
+    noise = np.random.default_rng(0).integers(0, 256, (2, side, side, 3), np.uint8)
+    state = state_hash(module)
+    with evaluating(module), torch.no_grad():
+        z = module(normalise(noise, (0.5,) * 3, (0.25,) * 3, _device(module)).to(_dtype(module)))
+    return hashlib.sha256(state.encode() + z.float().cpu().numpy().tobytes()).hexdigest()
 
 
 def state_hash(module: nn.Module) -> str:

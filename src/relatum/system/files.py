@@ -21,6 +21,7 @@ from relatum.system.untrusted import read_json_bounded
 
 _ENDING = ".part"  # of temporary files
 STALE_SECONDS = 24 * 3600  # an unlocked temporary file or folder that is older belongs to a killed process
+_NAME_BYTES = 100  # of a dataset's name or a tag in a file name, which may have both
 CHECKSUM = "digest"  # the key of a JSON object's checksum
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room: full disk, quota, file size limit
 
@@ -233,9 +234,17 @@ def nearest_path(path: Path, *, folders: bool = False) -> Path | None:
 
 
 def file_safe(name: str) -> str:
-    """A dataset's or folder's name as part of a file name: its last part, with a hyphen for every unusual character."""
+    """A dataset's or folder's name as part of a file name: its last part, with a hyphen for every unusual character.
+
+    A long name is cut and gets a hash: with all that is added to it, it must fit in the 255 bytes of a file name, of
+    which a Chinese character takes three.
+    """
     last = re.split(r"[/\\]", name.rstrip("/\\"))[-1]
-    return re.sub(r"[^\w.]+", "-", last).strip("-.") or "data"
+    safe = re.sub(r"[^\w.]+", "-", last).strip("-.") or "data"
+    if len(safe.encode("utf-8", "surrogatepass")) <= _NAME_BYTES:
+        return safe
+    digest = hashlib.sha256(safe.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{safe.encode('utf-8', 'ignore')[: _NAME_BYTES - 9].decode('utf-8', 'ignore')}-{digest}"
 
 
 def _umask() -> int:

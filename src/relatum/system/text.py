@@ -37,6 +37,11 @@ def csv_path(name: str) -> str:
     return f"./{name}" if name.startswith(_FORMULA) else name
 
 
+def one_line(name: str) -> str:
+    """A file name without line ends, which would make two names of it where each line is one name."""
+    return name.replace("\r", "\\r").replace("\n", "\\n")
+
+
 def _is_control(character: str) -> bool:
     if character in _DIRECTIONS:
         return True

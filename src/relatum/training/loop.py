@@ -49,6 +49,7 @@ class Trainer:
         features: gives clean features of all training images, for `Objective.start_epoch`.
         monitor: evaluates the backbone every `log.knn_every` epochs and returns numbers for the log.
         display: prints progress and messages.
+        seconds: the time that the run took so far; recorded with each checkpoint, for a process that is killed.
     """
 
     def __init__(
@@ -63,9 +64,11 @@ class Trainer:
         features: Callable[[], Tensor],
         monitor: Monitor | None = None,
         display: Display | None = None,
+        seconds: Callable[[], float] | None = None,
     ) -> None:
         self.objective, self.recipe, self.maker, self.folder = objective, recipe, maker, folder
         self.info, self.fabric, self.features, self.monitor = dict(info), fabric, features, monitor
+        self.seconds = seconds
         self.display = display or Display(quiet=True)
         self.total = recipe.train.epochs * maker.steps_per_epoch
         self.step = 0
@@ -132,6 +135,8 @@ class Trainer:
         last_is_good = self._good is not None and self._good[0] == self.folder.last
         checkpoint.save_last(self.folder, state, keep=last_is_good)
         self._good, self._saved_at = (self.folder.last, self.step), time.monotonic()
+        if self.seconds is not None:
+            self.folder.update_record(seconds=self.seconds(), steps=self.step)
 
     def _milestones(self) -> list[int]:
         """The percentages of the training that are complete at exactly this step."""

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -60,15 +61,20 @@ def train(
     Returns:
         The trained objective; None in all but the first process of a data-parallel run.
     """
-    started, team = time.monotonic(), team or Team()
+    team = team or Team()
+    began = time.monotonic() - (_recorded_seconds(folder) if team.first and not replace else 0.0)
+
+    def seconds() -> float:
+        """The time that the run took so far, in earlier processes as well."""
+        return time.monotonic() - began
+
     parts = team.together(lambda: _prepare(resolved, display, team, custom_backbone, init=team.first and start is None))
     if resolved.recipe.init and start is None and team.size > 1:  # the first process alone has read the weights
         parts[0].load_state_dict(team.first_does(parts[0].state_dict))
-    trainer = _make_trainer(resolved, folder, display, team, parts, root)
+    trainer = _make_trainer(resolved, folder, display, team, parts, root, seconds)
     objective, maker, first_process = trainer.objective, trainer.maker, team.first
     if start is not None:
         team.together(lambda: trainer.restore(start))
-    earlier_seconds = _recorded_seconds(folder) if first_process and not replace else 0.0
     if first_process:
         if replace:
             folder.clear()
@@ -87,15 +93,13 @@ def train(
         if first_process and folder.exists():  # it may have been moved
             status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             with contextlib.suppress(RelatumError, OSError):  # the first error counts
-                folder.update_record(
-                    status=status, seconds=earlier_seconds + time.monotonic() - started, steps=trainer.step
-                )
+                folder.update_record(status=status, seconds=seconds(), steps=trainer.step)
         raise
     if not first_process:
         return None
-    seconds = earlier_seconds + time.monotonic() - started
-    folder.update_record(status="finished", seconds=seconds, steps=trainer.step, metrics_digest=trainer.metrics_digest)
-    display.print(f"done in {duration(seconds)}: {folder.path}")
+    spent = seconds()
+    folder.update_record(status="finished", seconds=spent, steps=trainer.step, metrics_digest=trainer.metrics_digest)
+    display.print(f"done in {duration(spent)}: {folder.path}")
     return objective
 
 
@@ -121,7 +125,13 @@ def _prepare(
 
 
 def _make_trainer(
-    resolved: Resolved, folder: RunFolder, display: Display, team: Team, parts: _Parts, root: Path | None
+    resolved: Resolved,
+    folder: RunFolder,
+    display: Display,
+    team: Team,
+    parts: _Parts,
+    root: Path | None,
+    seconds: Callable[[], float],
 ) -> Trainer:
     objective, fabric, maker = parts
     recipe = maker.recipe = build.compile_where_asked(resolved.recipe, objective, maker, fabric, display)
@@ -135,6 +145,7 @@ def _make_trainer(
         features=lambda: monitor.clean_features(objective.backbone, resolved.images),
         monitor=monitor.knn_monitor(resolved, root) if team.first else None,
         display=display,
+        seconds=seconds,
     )
 
 

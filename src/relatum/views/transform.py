@@ -55,11 +55,12 @@ class Views:
         seed: int | None = None,
         backend: str = "auto",
     ) -> None:
-        if number < 1:
-            raise InputError(f"number = {number} is out of range: an image needs at least one view.")
+        _check_whole("number", number, 1, "an image needs at least one view")
+        _check_whole("side", side, 1)
+        _check_whole("pad", pad, 0)
         self.policy = registry.find(POLICIES, "policy", policy) if isinstance(policy, str) else replace(policy)
         self.number, self.side, self.pad = number, side, pad
-        self.mean, self.std = tuple(map(float, mean)), tuple(map(float, std))
+        self.mean, self.std = _triple("mean", mean), _triple("std", std)
         self.seed, self.backend = seed, backend
 
     def __call__(self, image: Any) -> Any:
@@ -103,6 +104,10 @@ class Views:
         side = self.side or height
         seed = int(torch.randint(2**62, ()).item()) if self.seed is None else self.seed
         numbers = np.arange(count) if indices is None else np.asarray(indices)
+        if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
+            raise InputError(
+                f"indices must be {count} whole numbers, one of each image, not {numbers.dtype} {numbers.shape}."
+            )
         params = sample(
             self.policy,
             seed=seed,
@@ -123,3 +128,21 @@ class Views:
     def __repr__(self) -> str:
         name = next((name for name, policy in POLICIES.items() if policy == self.policy), "custom")
         return f"Views({name!r}, number={self.number}, side={self.side})"
+
+
+def _check_whole(name: str, value: Any, least: int, reason: str = "") -> None:
+    if value is None:
+        return
+    if not isinstance(value, int | np.integer) or isinstance(value, bool):
+        raise InputError(f"{name} = {value!r} is not a whole number.")
+    if value < least:
+        raise InputError(f"{name} = {value} is out of range: {reason or f'it must be at least {least}'}.")
+
+
+def _triple(name: str, values: Sequence[float]) -> tuple[float, float, float]:
+    """Three finite numbers: the kernels index them without checks. A deviation of zero would give infinite views."""
+    numbers = tuple(map(float, values))
+    if len(numbers) != 3 or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
+        above = " above 0" * (name == "std")
+        raise InputError(f"{name} = {values!r} must be three numbers{above}, for red, green and blue.")
+    return numbers[0], numbers[1], numbers[2]

@@ -22,7 +22,7 @@ from relatum.data.dataset import RGB
 from relatum.data.decode import image_size
 from relatum.data.decoded import channel_sums, moments
 from relatum.data.imageset import ImageSet
-from relatum.data.paths import cache_dir
+from relatum.data.paths import Absent, cache_dir
 from relatum.data.shards import find
 from relatum.data.stream.images import StreamedImages
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable, shard_names
@@ -83,7 +83,7 @@ def load(
     if not len(whole):
         raise folder.no_readable_image(store.place, skipped)
     if split not in parts:
-        raise InputError(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
+        raise Absent(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
     prefix, train = parts["train"]
     side = side or choose_side(index, store, train)
     images = StreamedImages(index, store, train, side=side, threads=threads, strict=strict)
