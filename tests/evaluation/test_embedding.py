@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from relatum import features
+from relatum import backbones, features
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation import embed, search
@@ -165,3 +166,15 @@ def test_search_bad_input(own_run: Path, folder: Path, tmp_path: Path) -> None:
         search(own_run, folder, [])
     with pytest.raises(InputError, match="top = 0"):
         search(own_run, folder, [broken], top=0)
+
+
+def test_odd_images_and_batches_in_memory() -> None:
+    module = backbones.build("conv4")
+    image = torch.rand(3, 32, 32, generator=torch.Generator().manual_seed(0)).bfloat16()  # which NumPy does not have
+    np.testing.assert_array_equal(embed(module, image), embed(module, image.float()))
+    for size in (0, -1):
+        with pytest.raises(InputError, match=f"batch_size = {size} is out of range"):
+            embed(module, image.float(), batch_size=size)
+    for empty in (np.zeros((0, 4, 3), np.float32), np.zeros((0, 0, 3), np.uint8)):
+        with pytest.raises(InputError, match="has no pixels"):
+            embed(module, [empty])

@@ -334,6 +334,32 @@ def test_a_custom_backbone_as_an_object_and_as_a_name(
         relatum.pretrain(pictures, out="none", backbone="mine:nothing", **FLAGS)
 
 
+class KeepsMore(torch.nn.Module):
+    """A backbone with state that a weights file cannot contain."""
+
+    num_features = 3
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+        if kind == "complex":
+            self.register_buffer("phase", torch.ones(2, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3)) * self.scale
+
+
+@pytest.mark.parametrize(("kind", "message"), [("extra", "_extra_state, which is no tensor"), ("complex", "in phase")])
+def test_a_backbone_that_could_not_be_saved_is_refused_before_training(
+    kind: str, message: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind == "extra":  # torch asks whether the class has it
+        monkeypatch.setattr(KeepsMore, "get_extra_state", lambda self: {"a": 1})
+    with pytest.raises(InputError, match=message):
+        relatum.pretrain(pictures, out=tmp_path / "run", backbone=KeepsMore(kind), **FLAGS)
+    assert not (tmp_path / "run" / "recipe.toml").exists()
+
+
 def test_a_recipe_file_runs_no_code(tmp_path: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a run that is resumed nor a recipe that is passed may name code; the user repeats it."""
     (tmp_path / "trap2.py").write_text(

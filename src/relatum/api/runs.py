@@ -67,7 +67,7 @@ def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
         return
     folder = RunFolder(run)
     if show and folder.exists() and not folder.finished():
-        step = folder.read_record().get("steps")  # not known while it is being trained
+        step = folder.read_record().get("steps")  # not known before the first checkpoint
         where = f" (step {step})" if step is not None else ""
         Display().warn(f"{folder.path} is not finished: its newest checkpoint{where} is {verb}.")
 

@@ -88,7 +88,11 @@ def list_images(data: Any) -> list[Any]:
 
 def _numpy(tensor: Any) -> NDArray[Any]:
     """A tensor (3, H, W) or (N, 3, H, W) as an array with the channels last."""
-    array = np.asarray(tensor.detach().cpu() if hasattr(tensor, "detach") else tensor)
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach().cpu()
+        if str(tensor.dtype) == "torch.bfloat16":  # which NumPy does not have
+            tensor = tensor.float()
+    array = np.asarray(tensor)
     if array.ndim < 3:
         return array
     if array.shape[-3] not in (1, 3):
@@ -130,6 +134,8 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
         array = array[..., 0]
     if array.ndim != 2 and (array.ndim != 3 or array.shape[2] != 3):
         raise InputError(f"an image has shape (H, W, 3) or (H, W), not {array.shape}.")
+    if not array.size:
+        raise InputError(f"an image of shape {array.shape} has no pixels.")
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind == "f":

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from relatum.data.dataset import RGB
 from relatum.data.imageset import ImageSet
-from relatum.errors import InputError
+from relatum.errors import InputError, require_positive
 from relatum.system.files import file_safe, write_atomically
 from relatum.system.npy import read_array
 from relatum.system.progress import Display, bar
@@ -39,6 +39,7 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
     """
     if not len(images):
         raise InputError(f"{images.name} ({images.split}) contains no images.")
+    require_positive("batch_size", batch_size)
     z: Features | None = None
     with evaluating(backbone), torch.no_grad(), bar("representations", len(images), show=progress) as advance:
         device, dtype = _device(backbone), _dtype(backbone)

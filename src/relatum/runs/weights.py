@@ -64,10 +64,20 @@ def save_weights(path: Path, state: Mapping[str, Tensor], metadata: Mapping[str,
 
     All metadata is under one key: safetensors writes several keys in random order, which would change the bytes.
     """
+    check_storable(state)
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in state.items()}
     metadata = {key: value for key, value in metadata.items() if key != digest.KEY}
     metadata[digest.KEY] = _digest(tensors, metadata)
     write_bytes(path, save(tensors, metadata={_KEY: json.dumps(metadata, sort_keys=True)}))
+
+
+def check_storable(state: Mapping[str, Any]) -> None:
+    """Refuse a network whose state a weights file cannot keep, or `load_state` would not take back."""
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise InputError(f"the backbone keeps {name}, which is no tensor: a weights file cannot contain it.")
+        if value.is_complex():
+            raise InputError(f"the backbone has complex numbers in {name}: a weights file cannot contain them.")
 
 
 def _digest(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from relatum.config import Recipe
 from relatum.config.methods import METHODS
 from relatum.errors import InputError
 from relatum.objectives import Context, Objective
-from relatum.runs.weights import load_state, read_backbone
+from relatum.runs.weights import check_storable, load_state, read_backbone
 from relatum.system.progress import Display
 from relatum.training.batches import BatchMaker
 from relatum.training.resolve import Resolved
@@ -44,6 +44,7 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
                 kernels=recipe.run.kernels,
             ),
         )
+    check_storable(backbone.state_dict())  # before hours of training
     if recipe.run.recompute:
         for encoder in objective.encoders():
             recompute.attach(encoder)
