@@ -27,7 +27,6 @@ from relatum.data.shards import find
 from relatum.data.stream.images import StreamedImages
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable, shard_names
 from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
-from relatum.errors import InputError
 from relatum.system.files import expand_user
 from relatum.system.untrusted import read_bounded
 
