@@ -16,9 +16,10 @@ ARG EXTRAS=
 COPY --from=build /wheels /wheels
 COPY constraints.txt /wheels/
 # torch first, from its own index: the default index gives the CUDA build, which takes gigabytes. Its dependencies come
-# with relatum's, from the default index: that of torch does not have every version in constraints.txt.
+# with relatum's, from the default index: that of torch does not have every version in constraints.txt. Of torchvision,
+# which `EXTRAS=timm` brings, only the build of torch's index fits; pip prefers it, because its version has a suffix.
 RUN pip install --no-cache-dir --no-deps --constraint /wheels/constraints.txt --index-url "${TORCH_INDEX}" torch \
-    && pip install --no-cache-dir --constraint /wheels/constraints.txt \
+    && pip install --no-cache-dir --constraint /wheels/constraints.txt --extra-index-url "${TORCH_INDEX}" \
         "$(ls /wheels/relatum-*.whl)${EXTRAS:+[${EXTRAS}]}" \
     && rm -rf /wheels \
     && useradd --create-home --uid 1000 relatum

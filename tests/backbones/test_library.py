@@ -41,6 +41,7 @@ def get_model(name: str, weights: Any = None) -> nn.Module:
 def libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     """What relatum uses of the two libraries."""
     timm, vision, models = ModuleType("timm"), ModuleType("torchvision"), ModuleType("torchvision.models")
+    timm.list_models = models.list_models = lambda: ["resnet18"]  # type: ignore[attr-defined]
     timm.is_model = lambda name: name == "resnet18"  # type: ignore[attr-defined]
     timm.create_model = lambda name, pretrained, num_classes: Net(num_classes)  # type: ignore[attr-defined]
     models.get_model, models.resnet18 = get_model, Net  # type: ignore[attr-defined]
@@ -101,7 +102,7 @@ def test_a_file_cannot_name_a_network_that_is_larger_than_it(tmp_path: Path, mon
 @pytest.mark.usefixtures("libraries")
 def test_names_that_do_not_exist() -> None:
     for name in ("timm:resnet81", "torchvision:resnet81"):
-        with pytest.raises(InputError, match="has no model 'resnet81'"):
+        with pytest.raises(InputError, match=r"model 'resnet81'; did you mean 'resnet18'\?"):
             backbones.build(name)
 
 
@@ -115,6 +116,29 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(InputError, match=r"timm cannot be imported .*pip install timm"):
         backbones.build("timm:resnet18")
+
+
+def test_a_torchvision_for_another_torch_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pip install timm` beside the CPU build of torch installs a torchvision for CUDA, which fails to load."""
+    (tmp_path / "torchvision.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    with pytest.raises(InputError, match=r"built for another torch .* install both from the same package index"):
+        backbones.build("torchvision:resnet18")
+
+
+@pytest.mark.usefixtures("libraries")
+def test_a_size_that_the_network_does_not_take_is_refused_before_training(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forward(self: Net, x: Tensor) -> Tensor:
+        assert x.shape[-1] == 224, f"Input height ({x.shape[-1]}) doesn't match model (224)."
+        return x.mean((2, 3))
+
+    monkeypatch.setattr(Net, "forward", forward)
+    monkeypatch.setattr(Net, "num_features", 3, raising=False)
+    with pytest.raises(InputError, match=r"32 × 32 images failed .*timm:resnet18 may need another size"):
+        relatum.pretrain(pictures, out=tmp_path / "run", backbone="timm:resnet18", epochs=1, quiet=True)
 
 
 def test_a_stem_that_does_not_fit() -> None:

@@ -110,21 +110,29 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
     declared = getattr(backbone, "num_features", None)
     if isinstance(declared, int):
         return declared
-    reference = next(backbone.parameters(), torch.empty(0))
-    mode = backbone.training
-    try:
-        with torch.no_grad():
-            z = backbone.eval()(torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device))
-    except Exception as error:  # a custom network may need other sizes or channels
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise InputError(
-            f"a pass over two blank {side} × {side} images failed ({reason}); give the size of a representation:"
-            " num_features=..."
-        ) from error
-    finally:
-        backbone.train(mode)
+    z = _try(backbone, side, "give the size of a representation: num_features=...")
     if not isinstance(z, torch.Tensor):
         raise InputError(f"a backbone must give (N, d) representations; this one gives a {type(z).__name__}.")
     if z.ndim != 2:
         raise InputError(f"a backbone must give (N, d) representations; this one gives shape {tuple(z.shape)}.")
     return int(z.shape[1])
+
+
+def check_side(backbone: nn.Module, name: str, side: int) -> None:
+    """Refuse a network of timm or torchvision that does not take images of this size; it says so by failing."""
+    if name.partition(":")[0] in registry.LIBRARIES:
+        _try(backbone, side, f"{name} may need another size: --side, for example --side 224")
+
+
+def _try(backbone: nn.Module, side: int, advice: str) -> Any:
+    """What the backbone gives for two blank images."""
+    reference = next(backbone.parameters(), torch.empty(0))
+    mode = backbone.training
+    try:
+        with torch.no_grad():
+            return backbone.eval()(torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device))
+    except Exception as error:  # a custom network may need other sizes or channels
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(f"a pass over two blank {side} × {side} images failed ({reason}); {advice}.") from error
+    finally:
+        backbone.train(mode)

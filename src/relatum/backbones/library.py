@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from relatum import registry
-from relatum.errors import InputError
+from relatum.errors import InputError, unknown
 
 _CLASSIFIERS = ("fc", "classifier", "head", "heads")
 _LOGITS = 1000  # ImageNet's classes: the number of outputs if the classifier was not removed
@@ -27,7 +27,13 @@ def build(name: str) -> nn.Module:
 
 def _missing(library: str, error: Exception) -> InputError:
     reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return InputError(f"{library} cannot be imported ({reason}); install it: pip install {library}.")
+    advice = f"install it: pip install {library}."
+    if not isinstance(error, ImportError):  # RuntimeError: the compiled part of torchvision is for another build
+        advice = (
+            f"torchvision was built for another torch than the one here ({torch.__version__}): install both from the"
+            " same package index, as https://pytorch.org/get-started shows."
+        )
+    return InputError(f"{library} cannot be imported ({reason}); {advice}")
 
 
 def _timm(model: str) -> nn.Module:
@@ -36,7 +42,7 @@ def _timm(model: str) -> nn.Module:
     except Exception as error:  # it imports torchvision
         raise _missing("timm", error) from None
     if not timm.is_model(model):
-        raise InputError(f"timm has no model '{model}'; timm.list_models() lists them.")
+        raise unknown("timm model", model, timm.list_models())
     network: nn.Module = timm.create_model(model, pretrained=False, num_classes=0)
     return network
 
@@ -44,12 +50,12 @@ def _timm(model: str) -> nn.Module:
 def _torchvision(model: str) -> nn.Module:
     try:
         from torchvision import models
-    except Exception as error:  # RuntimeError beside another version of torch
+    except Exception as error:
         raise _missing("torchvision", error) from None
     try:
         network: nn.Module = models.get_model(model, weights=None)
-    except ValueError as error:
-        raise InputError(f"torchvision has no model '{model}': {error}") from None
+    except ValueError:
+        raise unknown("torchvision model", model, models.list_models()) from None
     name = classifier_name(network)
     if name is None:
         raise InputError(f"torchvision:{model} has no classifier to remove; write a module:function that removes it.")

@@ -57,8 +57,9 @@ app = typer.Typer(
     help="Learn visual representations from unlabelled images by relational reasoning. Start with `relatum demo`.",
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # importing rich takes longer than everything else that the help needs
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 data_app = typer.Typer(cls=Group, help="Download, inspect or pack datasets.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
@@ -177,6 +178,9 @@ def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
             message = str(unknown("command", name, [*COMMANDS, "data"]))
         elif getattr(error, "possibilities", None):
             message = str(unknown("option", error.option_name, error.possibilities))  # type: ignore[attr-defined]
+        elif "No such option" in message:
+            command = getattr(getattr(error, "ctx", None), "command_path", "relatum")
+            message = f"unknown option '{error.option_name}'; `{command} --help` lists the options."  # type: ignore[attr-defined]
         message = re.sub(r"Input should be (.*?)(, unable to parse .*)?$", r"it must be \1.", message)
         return _print_error(message, int(error.exit_code) or 2)
     if isinstance(error, typer.Abort):  # the CLI library turns KeyboardInterrupt and EOFError into this

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from relatum.cli.options import Backbone, Device, Json, Root, Run, echo, file_name, key_value, print_json
 from relatum.system.stderr import say
-from relatum.system.text import printable
+from relatum.system.text import counted, printable
 
 
 def evaluate(
@@ -78,7 +78,7 @@ def embed(
     z = api.embed(
         run, data[0] if len(data) == 1 else data, out=out, architecture=backbone, split=split, device=device, root=root
     )
-    echo(f"{len(z):,} representations of {z.shape[1]} numbers: {out}")
+    echo(f"{counted(len(z), 'representation')} of {counted(z.shape[1], 'number')}: {out}")
 
 
 def search(

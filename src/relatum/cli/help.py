@@ -36,3 +36,11 @@ class Command(_PlainHelp, TyperCommand):
 
 class Group(_PlainHelp, TyperGroup):
     """A group of commands."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The commands, each with its first sentence in full; the CLI library would cut it off after one line."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, command.get_short_help_str(limit=1000)) for name, command in commands if command]
+            )

@@ -27,6 +27,8 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
     backbone = custom_backbone
     if backbone is None:
         backbone = backbones.build(recipe.backbone.name, seed=recipe.seed)
+    side = recipe.data.side or images.side
+    backbones.check_side(backbone, recipe.backbone.name, side)
     if recipe.run.kernels == "numba" and recipe.run.precision == "32":
         backbones.attach_fused(backbone)
     if recipe.init and init:
@@ -35,12 +37,12 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
         objective = objectives.build(
             recipe.method,
             backbone,
-            backbones.feature_size(backbone, recipe.data.side or images.side),
+            backbones.feature_size(backbone, side),
             recipe.objective,
             Context(
                 num_images=len(images),
                 num_classes=images.num_classes,
-                side=recipe.data.side or images.side,
+                side=side,
                 kernels=recipe.run.kernels,
             ),
         )
