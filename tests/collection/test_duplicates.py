@@ -176,3 +176,32 @@ def test_two_lossless_images_of_one_size_are_copies_only_if_their_edges_agree() 
     assert groups(files[:2], [same, same]) == []
     assert groups([files[0], files[2]], [same, same]) == [(0, 1)]
     assert groups([files[0], jpeg], [same, None]) == [(0, 1)]
+
+
+def panel(tint: tuple[int, int, int], width: int, height: int) -> Image.Image:
+    """A field of a login screen: one colour, darker at the top and lighter at the bottom."""
+    shade = np.ones((height, width, 1))
+    shade[: height // 3], shade[-height // 4 :] = 0.2, 1.6
+    return Image.fromarray(np.rint(shade * tint).astype(np.uint8))
+
+
+@pytest.mark.parametrize("height", [46, 100])
+def test_lossless_images_of_one_size_in_two_colours_are_not_copies_and_a_darker_one_is(height: int) -> None:
+    blue, teal = panel((70, 77, 100), 269, height), panel((65, 89, 95), 269, height)
+    files = [BytesIO() for _ in range(3)]
+    for file, image in zip(files, (blue, teal, ImageEnhance.Brightness(blue).enhance(0.85)), strict=True):
+        image.save(file, "PNG")
+
+    def groups(numbers: list[int], lossless: bool) -> list[tuple[int, ...]]:
+        chosen = [files[number] for number in numbers]
+        found = near_duplicates(
+            describe(np.stack([decode(file, 96) for file in chosen]))[0],
+            resolutions=[height] * len(chosen),
+            lossless=[(269, height) if lossless else None] * len(chosen),
+            detail=lambda rows: {row: decode(chosen[row], DETAIL) for row in rows},
+        )
+        return [group.members for group in found]
+
+    assert groups([0, 1], lossless=False) == [(0, 1)]  # the difference alone does not tell them apart
+    assert groups([0, 1], lossless=True) == []
+    assert groups([0, 2], lossless=True) == [(0, 1)]

@@ -17,7 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.collection.isolated import isolated_groups
-from relatum.collection.registration import CONTRAST, DETAIL, LUMINANCE, differences, edge_correlation
+from relatum.collection.registration import (
+    CONTRAST,
+    DETAIL,
+    LUMINANCE,
+    colour_difference,
+    differences,
+    edge_correlation,
+)
 from relatum.collection.signatures import SIDE, Signatures
 from relatum.features.neighbours import nearest
 
@@ -30,6 +37,7 @@ _COLOURS = 4  # side of their colour cells: JPEG stores colour at a lower resolu
 _CHUNK = 1024  # thumbnails at a time: about 60 MB of float32
 _PAIRS = 256  # pairs at a time that are compared in detail: at most 60 MB of pixels
 _SAME_EDGES = 0.97  # least correlation of the edges of copies that were saved without loss
+_SAME_COLOURS = 0.03  # largest change of a colour in them: a brighter copy has the same tints
 _BLANK = 0.004  # images of one colour have no content to compare: they are copies only if their bytes are equal
 
 Rows = NDArray[np.int64]
@@ -70,7 +78,8 @@ def near_duplicates(
         digests: a hash of each file, to recognise exact copies.
         sizes: number of pixels and of bytes of each file, to list the largest copy first.
         lossless: width and height of each image whose format keeps every pixel, None for the others. Two such images
-            of one size are copies only if their edges agree almost exactly; nothing has blurred or moved them.
+            of one size are copies only if their edges and colours agree almost exactly; nothing has blurred or moved
+            them.
         detail: reads images again: from their numbers to (DETAIL, DETAIL, 3) arrays; those that cannot be read are
             missing. Without it, thumbnails decide.
         threshold: the largest difference between copies.
@@ -122,6 +131,9 @@ def _compared_pairs(
         one, other = signatures[i[part]], signatures[j[part]]
         values[part] = _either_way(one, other, resolution[part], _MAYBE * threshold)
     different = np.zeros(len(i), bool)
+    small = np.flatnonzero((values <= threshold) & (resolution <= SIDE))  # the thumbnails have all of their detail
+    small = small[[strict(int(i[row]), int(j[row])) for row in small]] if len(small) else small
+    different[small] = colour_difference(signatures[i[small]], signatures[j[small]]) > _SAME_COLOURS
     if detail is not None:
         _compare_in_detail(values, different, i, j, resolution, threshold, strict, detail)
     links = {(int(a), int(b)): float(v) for a, b, v in zip(i, j, values, strict=True)}
@@ -148,7 +160,7 @@ def _compare_in_detail(
 ) -> None:
     """Replace the differences between thumbnails of possible copies that have more pixels than a thumbnail.
 
-    Also notes which pairs are surely different: lossless images of one size whose edges do not agree.
+    Also notes which pairs are surely different: lossless images of one size whose edges or colours do not agree.
     """
     rows = np.flatnonzero((values <= _MAYBE * threshold) & (resolution > SIDE))
     for start in range(0, len(rows), _PAIRS):
@@ -161,7 +173,10 @@ def _compare_in_detail(
         )
         values[part] = _either_way(one, other, resolution[part], threshold)
         exact = np.flatnonzero([strict(int(i[row]), int(j[row])) for row in part])
-        different[part[exact]] = edge_correlation(one[exact], other[exact]) < _SAME_EDGES
+        one, other = one[exact], other[exact]
+        different[part[exact]] = (edge_correlation(one, other) < _SAME_EDGES) | (
+            colour_difference(one, other) > _SAME_COLOURS
+        )
 
 
 def _vectors(signatures: Signatures) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -89,6 +89,25 @@ def edge_correlation(first: Bytes, second: Bytes) -> Floats:
     return result
 
 
+def colour_difference(first: Bytes, second: Bytes) -> Floats:
+    """The largest change of colour (P,) in a window of images (P, S, S, 3) that lie on one another, after one gain.
+
+    A change of brightness scales all channels alike. Pixels with a channel that is nearly black or white in either
+    image do not count: it may have been cut off. 0 for images that have no others.
+    """
+    result = np.empty(len(first), np.float32)
+    for start in range(0, len(first), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        a, b = (np.divide(images[part], 255, dtype=np.float32) for images in (first, second))
+        kept = ((np.minimum(a, b) > _SATURATED) & (np.maximum(a, b) < 1 - _SATURATED)).all(3, keepdims=True)
+        a, b = a * kept, b * kept
+        gain = (a * b).sum((1, 2, 3)) / np.maximum((b * b).sum((1, 2, 3)), 1e-9)
+        left = a - gain[:, None, None, None] * b
+        tints = shrink(left - left.mean(3, keepdims=True), SIDE)
+        result[part] = np.abs(_filtered(tints, _box(SIDE, _TINTED // 2))).max((1, 2, 3))
+    return result
+
+
 def _differences(first: Bytes, second: Bytes, side: int) -> Floats:
     a, b = (np.divide(images, 255, dtype=np.float32) for images in (first, second))
     b, inside = _aligned(a, b)
