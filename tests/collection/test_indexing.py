@@ -65,6 +65,20 @@ def test_duplicates_outliers_clusters_and_a_subset(run: Path, photos: Path, tmp_
     assert index_file(run, photos, "train").exists()
 
 
+def test_images_with_the_same_thumbnail_are_one_outlier(run: Path, photos: Path, tmp_path: Path) -> None:
+    for i, grey in enumerate((20, 120, 220)):  # icons that cannot be seen on white
+        icon = Image.new("RGBA", (64, 64), (grey, grey, grey, 0))
+        icon.save(photos / f"icon{i}.png")
+    rows = relatum.outliers(run, photos, top=3, out=tmp_path / "o.csv", progress=False)
+    assert [row.rank for row in rows] == [1, 2, 3]
+    (icons,) = (row for row in rows if row.file.startswith("icon"))
+    assert (icons.file, icons.same) == ("icon0.png", ("icon1.png", "icon2.png"))
+    listed = (tmp_path / "o.csv").read_text().splitlines()
+    assert listed[0] == "file,rank,score"
+    assert [line.split(",")[0] for line in listed if line.startswith("icon")] == ["icon0.png", "icon1.png", "icon2.png"]
+    assert len(listed) == 6
+
+
 def test_only_new_files_are_read(run: Path, photos: Path) -> None:
     before = build_index(run, photos, progress=False)
     assert [item.path for item in before.skipped] == ["broken.jpg"]

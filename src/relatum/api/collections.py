@@ -79,6 +79,8 @@ def outliers(
 ) -> list[Outlier]:
     """Find the images that differ most from all others, the most unusual first.
 
+    Images with the same thumbnail count as one.
+
     Args:
         run: run folder, weights file or module.
         data: folder of images or dataset name.
@@ -93,13 +95,14 @@ def outliers(
     require_positive("top", top)
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
-    import numpy as np
-
-    from relatum.collection.outliers import outlier_scores
+    from relatum.collection.outliers import outlier_scores, ranked
 
     scores = outlier_scores(index.features, index.statistics)
-    order = np.argsort(-scores, kind="stable")[:top]
-    result = [Outlier(str(index.files[i]), rank, float(scores[i])) for rank, i in enumerate(order, 1)]
+    names = [str(file) for file in index.files]
+    result = [
+        Outlier(names[first], rank, float(scores[first]), tuple(names[i] for i in same))
+        for rank, (first, *same) in enumerate(ranked(scores, index.signatures)[:top], 1)
+    ]
     return _saved(result, target)
 
 

@@ -75,7 +75,8 @@ def outliers(
     if _finish(rows, out, json, f"{counted(len(rows), 'image')}, the most unusual first"):
         return
     for row in rows:
-        print(f"{row.rank:4d}  {row.score:7.2f}  {file_name(row.file)}")
+        same = f"  (and {counted(len(row.same), 'file')} with the same thumbnail)" if row.same else ""
+        print(f"{row.rank:4d}  {row.score:7.2f}  {file_name(row.file)}{same}")
 
 
 def cluster(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.collection.scaling import robust_score, standardise, whiten
-from relatum.collection.signatures import Statistics
+from relatum.collection.signatures import Signatures, Statistics
 from relatum.features.neighbours import nearest
 
 _NEIGHBOURS = 10  # k: a group of at most this many images counts as unusual
@@ -40,3 +40,18 @@ def outlier_scores(features: NDArray[np.float32], statistics: Statistics) -> NDA
         distinct, distinct, min(_NEIGHBOURS, len(distinct) - 1), exclude=np.arange(len(distinct), dtype=np.int64)
     )
     return robust_score(distances[:, -1])[which.reshape(-1)]
+
+
+def ranked(scores: NDArray[np.float64], signatures: Signatures) -> list[list[int]]:
+    """The images from the highest score to the lowest, those with identical thumbnails together.
+
+    White icons on a transparent background are all blank on white, and would fill the list with one picture.
+
+    Args:
+        scores: of each image.
+        signatures: (N, SIDE, SIDE, 3) thumbnails (`signatures.describe`).
+    """
+    places: dict[bytes, list[int]] = {}
+    for number in np.argsort(-scores, kind="stable").tolist():
+        places.setdefault(signatures[number].tobytes(), []).append(number)
+    return list(places.values())

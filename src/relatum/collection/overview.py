@@ -12,7 +12,7 @@ from relatum.collection.duplicates import Detail, Group, near_duplicates
 from relatum.collection.groups import folder_groups
 from relatum.collection.index import Index
 from relatum.collection.maps import Points, maps
-from relatum.collection.outliers import outlier_scores
+from relatum.collection.outliers import outlier_scores, ranked
 from relatum.collection.scaling import standardise
 from relatum.data.imageset import Skipped
 from relatum.features.neighbours import nearest
@@ -95,10 +95,10 @@ def overview(index: Index, *, seed: int = 1, detail: Detail | None = None) -> Ov
 
 
 def _outliers(index: Index, groups: list[Group]) -> NDArray[np.int64]:
-    """The most unusual images; of near-duplicates only the first."""
+    """The most unusual images; of near-duplicates, and of images with the same thumbnail, only the first."""
     scores = outlier_scores(index.features, index.statistics)
     scores[[i for group in groups for i in group.members[1:]]] = -np.inf
-    order = np.argsort(-scores, kind="stable")[:_OUTLIERS]
+    order = np.array([first for first, *_ in ranked(scores, index.signatures)[:_OUTLIERS]], np.int64)
     return order[np.isfinite(scores[order])]
 
 

@@ -33,11 +33,19 @@ class DuplicateGroup:
 
 @dataclass(frozen=True)
 class Outlier:
-    """An unusual image: its rank from 1, and its score (ordinary images are around 0)."""
+    """An unusual image.
+
+    Attributes:
+        file: path relative to the folder.
+        rank: from 1.
+        score: ordinary images are around 0.
+        same: other files with the same thumbnail.
+    """
 
     file: str
     rank: int
     score: float
+    same: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,8 @@ def flat_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
             flat += [{"group": number, "file": file, **more} for file in row.files]
         elif isinstance(row, Album):
             flat += [{"cluster": number, "file": file, "title": file == row.title} for file in row.files]
+        elif isinstance(row, Outlier):
+            flat += [{"file": file, "rank": row.rank, "score": row.score} for file in (row.file, *row.same)]
         else:
             flat.append(asdict(row))
     return flat
