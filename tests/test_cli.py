@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,6 +21,7 @@ from relatum import cli, config, registry
 from relatum.cli.app import app
 from relatum.collection.duplicates import THRESHOLD
 from relatum.config.methods import METHODS
+from relatum.system import signals
 from relatum.training import resolve
 
 
@@ -253,6 +255,19 @@ def test_unexpected_errors_are_one_line_unless_debugged(monkeypatch: pytest.Monk
         cli.main(["list", "methods", "--debug"])
     monkeypatch.setattr(listing, "rows", lambda what: (_ for _ in ()).throw(KeyboardInterrupt))
     run("list", "methods", code=130)
+
+
+def test_a_signal_in_the_body_of_a_class_is_a_stop(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """Modules of relatum are imported while commands run; Python 3.11 gives a RuntimeError for what happens there."""
+    from relatum.cli import listing
+
+    class Attribute:
+        def __set_name__(self, owner: type, name: str) -> None:
+            raise signals.Stop(signal.SIGTERM)
+
+    monkeypatch.setattr(listing, "rows", lambda what: type("Body", (), {"attribute": Attribute()}))
+    run("list", "methods", code=143)
+    assert capsys.readouterr().err == "stopped by SIGTERM.\n"
 
 
 def test_the_installed_command_works_from_outside() -> None:

@@ -136,10 +136,8 @@ def test_mutual_information_is_scikit_learns(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_fifty_thousand_images_take_seconds() -> None:
-    import time
-
-    x, _ = blobs(50_000, 64, 40, spread=1.0)
-    began = time.perf_counter()
-    clustering.kmeans(clustering.prepare(x), 100, 1, 0)
-    assert time.perf_counter() - began < 15  # 1.7 s on two quiet cores
+def test_fifty_thousand_images_as_well_as_scikit_learn() -> None:
+    points = clustering.prepare(blobs(50_000, 64, 40, spread=1.0)[0])
+    centroids, labels = clustering.kmeans(points, 100, 1, 0)
+    other = KMeans(100, n_init=5, max_iter=30, random_state=0).fit(points.numpy())
+    assert float(((points - centroids[labels]) ** 2).sum()) < 1.02 * other.inertia_

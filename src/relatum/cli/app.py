@@ -157,6 +157,9 @@ def _run(arguments: list[str], debug: bool) -> int:
             raise
         return _ignore_closed_pipe()
     except Exception as error:
+        # Up to Python 3.11 a signal in the body of a class, as during an import, is the cause of a RuntimeError.
+        if isinstance(error.__cause__, KeyboardInterrupt):
+            return print_stop(error.__cause__)
         return _exit_code(error, arguments, debug)
     return code if isinstance(code, int) else 0
 
