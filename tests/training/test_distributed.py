@@ -148,6 +148,7 @@ def test_only_the_first_process_saves_by_the_clock(first: bool) -> None:
         maker=SimpleNamespace(steps_per_epoch=50),
         fabric=SimpleNamespace(is_global_zero=first),
         _saved_at=time.monotonic() - 1000,
+        _milestones=lambda: [],
         _check_finite=checked.append,
         save=lambda metrics: None,
     )
