@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import relatum
 from relatum.api import workers
@@ -39,6 +41,13 @@ def test_odd_arguments_are_one_line(arguments: dict[str, Any], message: str, tmp
     with pytest.raises(InputError, match=message) as error:
         relatum.pretrain(**{"out": tmp_path / "run", **arguments})
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("precision", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_backbone_of_another_precision_is_refused(precision: torch.dtype, pictures: Path, tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten()).to(precision)
+    with pytest.raises(InputError, match=r"must be float32; '0\.weight' is .*Convert it with backbone\.float\(\)"):
+        relatum.pretrain(pictures, backbone=network, out=tmp_path / "run", views=2, batch_size=8, epochs=1, quiet=True)
 
 
 def test_a_recipe_does_not_start_any_number_of_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,6 +33,7 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
         backbones.attach_fused(backbone)
     if recipe.init and init:
         load_state(backbone, read_backbone(recipe.init)[0], recipe.init)
+    _check_float32(backbone)
     with backbones.seeded(recipe.seed, 1):
         objective = objectives.build(
             recipe.method,
@@ -51,6 +52,17 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
         for encoder in objective.encoders():
             recompute.attach(encoder)
     return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _check_float32(backbone: nn.Module) -> None:
+    """Refuse weights of another precision: views are float32, and mixed precision casts them as needed."""
+    for name, weight in backbone.named_parameters():
+        if weight.dtype != torch.float32:
+            kind = str(weight.dtype).removeprefix("torch.")
+            raise InputError(
+                f"the backbone's weights must be float32; '{name}' is {kind}. Convert it with backbone.float();"
+                " precision='bf16-mixed' makes the arithmetic cheaper."
+            )
 
 
 def make_batches(resolved: Resolved, objective: Objective, fabric: Fabric) -> BatchMaker:

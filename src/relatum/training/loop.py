@@ -170,7 +170,8 @@ class Trainer:
                 loss, values = self.train_step(batch)
                 loss, values, stop = self._across_processes(loss, values, bool(stopped))
                 self.step += 1
-                self._seen += batch.views.shape[0] * batch.num_images
+                processes = 1 if self.maker.shared else self.maker.world
+                self._seen += batch.views.shape[0] * batch.num_images * processes
                 self._after_step(batch, loss, values, metrics)
                 self.display.tick(self.step)
                 if stop or (stopped and self.maker.world == 1):
