@@ -2,6 +2,7 @@
 
 The files are written for readers of the repository, whose links lead from file to file. Here each link to a file that
 is a page becomes a link to that page, and a link to any other file (an example, a ledger entry) becomes its text.
+Pictures outside docs/ are copied to the site.
 """
 
 from __future__ import annotations
@@ -25,10 +26,23 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that lie outside docs/."""
+    """Add the pages that lie outside docs/, and their pictures."""
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text("utf-8")))
+    for picture in outside_pictures():
+        files.append(File.generated(config, picture, abs_src_path=str(ROOT / picture)))
     return files
+
+
+def outside_pictures() -> list[str]:
+    """The pictures that the pages of `PAGES` show from outside docs/, as paths in the repository."""
+    targets = {
+        _file(image[3], source)
+        for source in PAGES
+        for image in _LINK.finditer((ROOT / source).read_text("utf-8"))
+        if image[1] and "://" not in image[3]
+    }
+    return sorted(target for target in targets if not target.startswith("docs/"))
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -51,8 +65,13 @@ def _link(match: re.Match[str], source: str) -> str:
     path, mark, anchor = target.partition("#")
     if "://" in target or not path:
         return match[0]
-    file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
-    page = PAGES.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
+    file = _file(path, source)
+    page = PAGES.get(file) or (file.removeprefix("docs/") if image or file.startswith("docs/") else None)
     if page is None or page.endswith((".py", ".json")):
         return title
     return f"{image}[{title}]({page}{mark}{anchor})"
+
+
+def _file(path: str, source: str) -> str:
+    """The repository file that a link in `source` names."""
+    return posixpath.normpath(posixpath.join(posixpath.dirname(source), path))

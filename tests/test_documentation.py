@@ -139,3 +139,10 @@ def test_the_site_is_built_without_a_broken_link(tmp_path: Path) -> None:
     assert "relation head" in start
     assert 'href="performance.html"' in start
     assert "minutes" in (tmp_path / "site" / "api.html").read_text("utf-8")
+    shown = {
+        page.name: re.findall(r'<img[^>]* src="([^":]+)"', page.read_text("utf-8"))
+        for page in (tmp_path / "site").glob("*.html")
+    }
+    assert all((tmp_path / "site" / image).is_file() for images in shown.values() for image in images), shown
+    assert "results/headline.svg" in shown["results.html"]  # pictures outside docs/
+    assert "results/headline.svg" in shown["index.html"]
