@@ -38,3 +38,10 @@ def test_the_loss_and_its_gradient_equal_a_loop(views: int, images: int) -> None
     loss, metrics = objective(batch)
     agree(objective, loss, -total / views)
     assert float(metrics["coding_rate"] + 200 * metrics["similarity"]) == pytest.approx(-loss.item())
+
+
+def test_projections_that_are_not_finite_give_a_loss_that_is_not() -> None:
+    """The training loop then explains it; a factorisation that fails would be an unexpected error."""
+    batch = small_batch(2, 4)
+    batch.views[0, 0] = torch.nan
+    assert bool(torch.isnan(small_objective("emp")(batch)[0]))

@@ -68,4 +68,6 @@ def coding_rate(z_KMP: Tensor, epsilon: float) -> Tensor:
         images, size = z_KMP.shape[1:]
         gram_KPP = z_KMP.transpose(1, 2) @ z_KMP * (size / (images * epsilon))
         identity = torch.eye(size, dtype=z_KMP.dtype, device=z_KMP.device)
-        return torch.linalg.cholesky(gram_KPP + identity).diagonal(dim1=1, dim2=2).log().sum(1)
+        # Unlike `cholesky`, `cholesky_ex` gives NaN for NaN, which the training loop explains, and a GPU need not wait.
+        factor_KPP = torch.linalg.cholesky_ex(gram_KPP + identity).L
+        return factor_KPP.diagonal(dim1=1, dim2=2).log().sum(1)
