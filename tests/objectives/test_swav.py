@@ -33,6 +33,19 @@ def test_codes_equal_a_loop(kind: str, iterations: int) -> None:
     torch.testing.assert_close(codes.sum(1), torch.ones(len(scores), dtype=torch.float64), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("epsilon", [0.03, 0.01, 0.001])
+def test_every_image_has_a_code_in_float32(epsilon: float) -> None:
+    """An image far from all prototypes and a prototype far from all images, whose exponentials are 0 in float32."""
+    scores = projections("random", 1)[0].detach().clamp(-0.5, 0.5)
+    scores[0], scores[1], scores[2:, 3] = -0.5, 1.0, -0.9
+    codes = sinkhorn(scores.float(), epsilon, 3)
+    log_q = scores / epsilon
+    for _ in range(3):
+        log_q = log_q - log_q.logsumexp(0, keepdim=True)
+        log_q = log_q - log_q.logsumexp(1, keepdim=True)
+    torch.testing.assert_close(codes.double(), log_q.exp(), rtol=0, atol=1e-4)
+
+
 def test_codes_are_balanced_in_the_long_run() -> None:
     codes = sinkhorn(projections("random", 1)[0].detach(), 0.5, 200)
     torch.testing.assert_close(codes.sum(0), torch.full((5,), 6 / 5, dtype=torch.float64), rtol=0, atol=1e-9)

@@ -89,10 +89,12 @@ class SwAV(Objective):
 
 @torch.no_grad()
 def sinkhorn(scores_MC: Tensor, epsilon: float, iterations: int) -> Tensor:
-    """Codes: exp(scores / ε) scaled so that prototypes are used equally and the codes of each image sum to 1."""
-    scores = scores_MC / epsilon
-    q = torch.exp(scores - scores.amax())
+    """Codes: exp(scores / ε) scaled so that prototypes are used equally and the codes of each image sum to 1.
+
+    In logarithms: in float32, exp(scores / ε) is zero for whole images or prototypes if ε is below about 0.01.
+    """
+    log_q = scores_MC / epsilon
     for _ in range(iterations):
-        q = q / q.sum(0, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny) / q.shape[1]
-        q = q / q.sum(1, keepdim=True).clamp_min(torch.finfo(q.dtype).tiny) / q.shape[0]
-    return q * q.shape[0]
+        log_q = log_q.log_softmax(0)
+        log_q = log_q.log_softmax(1)
+    return log_q.exp()
