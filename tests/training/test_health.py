@@ -14,7 +14,8 @@ from PIL import Image
 from torch import nn
 
 import relatum
-from relatum import backbones, features
+from relatum import backbones, data, features
+from relatum.training.batches import BatchMaker
 from relatum.training.health import Health, spread
 from relatum.training.messages import without_content
 
@@ -113,19 +114,34 @@ def test_a_run_that_collapses_warns(
         "threads": 1,
         "preset": "paper",
     }
-    data = pictures
+    source = pictures
     if case == "rate":
         flags["set"] = {"train.lr": 1e6}
     else:
-        data = tmp_path / "black"
-        data.mkdir()
+        source = tmp_path / "black"
+        source.mkdir()
         for i in range(16):
-            Image.new("RGB", (32, 32)).save(data / f"{i}.png")
-    run = relatum.pretrain(data, out=tmp_path / "run", **flags)
+            Image.new("RGB", (32, 32)).save(source / f"{i}.png")
+    run = relatum.pretrain(source, out=tmp_path / "run", **flags)
     assert {"rate": "the loss has grown", "images": "have collapsed: all images"}[case] in capsys.readouterr().err
     last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])
     assert last["feature_std"] < 0.01
     assert last["effective_dimension"] < 2
+
+
+def test_a_short_last_mini_batch_does_not_hide_a_collapse(
+    pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """36 pictures in mini-batches of 32 and 4: four images say nothing about dimensions."""
+    sets = {"train.lr": 1.0}
+    flags: dict[str, Any] = {"epochs": 3, "compile": "off", "threads": 1, "preset": "paper", "set": sets}
+    run = relatum.pretrain(pictures, out=tmp_path / "run", method="byol", views=2, batch_size=32, **flags)
+    last = json.loads((run.path / "metrics.jsonl").read_text().splitlines()[-1])
+    maker = BatchMaker(data.load(pictures, side=32), run.recipe)
+    assert maker.make(0).views.shape[1] == 32
+    expected = spread(relatum.load_backbone(run.path), maker.make(0).views[0])
+    assert {name: last[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+    assert "collapsed to few dimensions" in capsys.readouterr().err
 
 
 def test_images_without_content_are_noticed_before_training() -> None:

@@ -115,8 +115,8 @@ def test_an_interrupted_run_resumes_with_the_same_bits(
     assert reference.recipe.data.storage == "stream"
     after_step = loop.Trainer._after_step
 
-    def stop_at_5(self, batch, loss, values, metrics) -> None:  # type: ignore[no-untyped-def]
-        after_step(self, batch, loss, values, metrics)
+    def stop_at_5(self, loss, values, metrics) -> None:  # type: ignore[no-untyped-def]
+        after_step(self, loss, values, metrics)
         if self.step == 5:
             self.save(metrics)
             raise Interrupted(15, "stopped")

@@ -1,7 +1,8 @@
 """Warns about a run that learns nothing: a loss that explodes, representations that collapse, predictions at chance.
 
 The warnings appear while training runs, when a smaller learning rate or other data still help. The numbers come from
-a forward pass in eval mode over one view of the last mini-batch of an epoch: it changes no weight, buffer or draw.
+a forward pass in eval mode, at the end of each epoch, over one view of the first mini-batch of the run: it changes no
+weight, buffer or draw.
 """
 
 from __future__ import annotations

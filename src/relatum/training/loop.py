@@ -163,6 +163,8 @@ class Trainer:
             self.display.training(self.total, self.step),
             closing(self.maker),
         ):
+            # Collapse is measured on the first mini-batch of the run: the last one of an epoch may have few images.
+            self._sample = self.maker.make(0).views[0, : health.MOST_IMAGES].clone()
             self._clock = time.monotonic()
             for batch in batches(self.maker, self.step, self.total, ahead=ahead):
                 if self.step % self.maker.steps_per_epoch == 0:
@@ -172,7 +174,7 @@ class Trainer:
                 self.step += 1
                 processes = 1 if self.maker.shared else self.maker.world
                 self._seen += batch.views.shape[0] * batch.num_images * processes
-                self._after_step(batch, loss, values, metrics)
+                self._after_step(loss, values, metrics)
                 self.display.tick(self.step)
                 if stop or (stopped and self.maker.world == 1):
                     self._check_finite(loss)
@@ -243,9 +245,7 @@ class Trainer:
         optim.forget(self.optimizer, renewed)
         self.objective.train()
 
-    def _after_step(
-        self, batch: Batch, loss: Tensor, values: Mapping[str, Tensor], metrics: MetricsWriter | None
-    ) -> None:
+    def _after_step(self, loss: Tensor, values: Mapping[str, Tensor], metrics: MetricsWriter | None) -> None:
         """Log and save where it is due; both are rare enough for a device-to-host copy."""
         recipe, step = self.recipe, self.step
         epoch_ends = step % self.maker.steps_per_epoch == 0
@@ -253,10 +253,10 @@ class Trainer:
         if step % every == 0 or step == 1 or epoch_ends:
             row = self._row(loss, values)
             if epoch_ends:
-                row |= self._look(step // self.maker.steps_per_epoch, batch)
+                row |= self._look(step // self.maker.steps_per_epoch)
             if metrics is not None:
                 metrics.write(row)
-            self.health.check(row, images=batch.views.shape[1], last=step == self.total)
+            self.health.check(row, images=len(self._sample), last=step == self.total)
             self.display.update(step, row)
         due = recipe.checkpoint.every_steps and step % recipe.checkpoint.every_steps == 0
         late = self.fabric.is_global_zero and time.monotonic() - self._saved_at > recipe.checkpoint.every_seconds
@@ -288,11 +288,11 @@ class Trainer:
             **{name: float(value) for name, value in values.items()},
         }
 
-    def _look(self, epoch: int, batch: Batch) -> dict[str, float]:
+    def _look(self, epoch: int) -> dict[str, float]:
         """Metrics of the backbone, computed in eval mode, so that the run does not change."""
         if not self.fabric.is_global_zero:
             return {}
-        numbers = health.spread(self.objective.backbone, batch.views[0])
+        numbers = health.spread(self.objective.backbone, self._sample)
         due = self.monitor is not None and epoch % self.recipe.log.knn_every == 0
         if due and health.all_finite(self.objective):  # otherwise the run stops in a moment
             numbers |= self.monitor(self.objective.backbone)  # type: ignore[misc]
