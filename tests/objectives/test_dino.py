@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from small import EDGES, agree, projections, same, small_batch, small_objective, unsettle
 
+import relatum
 from relatum import config
 from relatum.errors import InputError
 from relatum.objectives.agreement import mean_cross_entropy
@@ -124,3 +127,14 @@ def test_only_methods_that_use_small_views_accept_them() -> None:
     DINO.check(config.draft(flags=sets).recipe())
     with pytest.raises(InputError, match="does not use small views"):
         Objective.check(config.draft(flags={**sets, "method": "byol"}).recipe())
+
+
+def test_small_views_that_the_backbone_does_not_take_are_refused_before_training(
+    pictures: Path, tmp_path: Path
+) -> None:
+    """Conv-4 halves the side three times: 8 pixels are enough, and half of them are not."""
+    flags: dict[str, Any] = {"method": "dino", "side": 8, "epochs": 1, "batch_size": 16, "compile": "off"}
+    with pytest.raises(InputError, match=r"two blank 4 × 4 images failed .*views.small_side=8"):
+        relatum.pretrain(pictures, out=tmp_path / "run", set={"views.small_number": 2}, **flags)
+    assert not (tmp_path / "run").exists()
+    relatum.pretrain(pictures, out=tmp_path / "run", set={"views.small_number": 2, "views.small_side": 8}, **flags)

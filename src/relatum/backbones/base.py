@@ -118,10 +118,15 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
     return int(z.shape[1])
 
 
-def check_side(backbone: nn.Module, name: str, side: int) -> None:
-    """Refuse a network of timm or torchvision that does not take images of this size; it says so by failing."""
+def check_side(backbone: nn.Module, name: str, side: int, small_side: int | None = None) -> None:
+    """Refuse a network of timm or torchvision that does not take images of this size; it says so by failing.
+
+    Any network may be too deep for small views.
+    """
     if name.partition(":")[0] in registry.LIBRARIES:
         _try(backbone, side, f"{name} may need another size: --side, for example --side 224")
+    if small_side:
+        _try(backbone, small_side, f"small views may need another size for {name}: --set views.small_side={side}")
 
 
 def _try(backbone: nn.Module, side: int, advice: str) -> Any:

@@ -117,7 +117,7 @@ class BatchMaker:
             return None
         policy = views.POLICIES[section.small_policy].with_strength(section.strength)
         rows_LM = np.tile(pixels.slots, (section.small_number, 1))
-        side = section.small_side or self.side // 2
+        side = small_side(self.recipe, self.side)
         return self._views(policy, epoch, pixels, rows_LM, side, first=section.number)[0]
 
     def _views(
@@ -179,6 +179,11 @@ class BatchMaker:
                 del self._orders[old]
             self._orders[epoch] = rng.permutation(len(self.images), rng.ORDER, self.recipe.seed, epoch)
         return self._orders[epoch]
+
+
+def small_side(recipe: Recipe, side: int) -> int:
+    """The side of small views, by default half of that of the others."""
+    return recipe.views.small_side or side // 2
 
 
 def batches(maker: BatchMaker, start: int, stop: int, *, ahead: bool) -> Iterator[Batch]:

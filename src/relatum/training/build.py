@@ -17,7 +17,7 @@ from relatum.errors import InputError
 from relatum.objectives import Context, Objective
 from relatum.runs.weights import check_storable, load_state, read_backbone
 from relatum.system.progress import Display
-from relatum.training.batches import BatchMaker
+from relatum.training.batches import BatchMaker, small_side
 from relatum.training.resolve import Resolved
 
 
@@ -28,7 +28,8 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
     if backbone is None:
         backbone = backbones.build(recipe.backbone.name, seed=recipe.seed)
     side = recipe.data.side or images.side
-    backbones.check_side(backbone, recipe.backbone.name, side)
+    small = small_side(recipe, side) if recipe.views.small_number else None
+    backbones.check_side(backbone, recipe.backbone.name, side, small)
     if recipe.run.kernels == "numba" and recipe.run.precision == "32":
         backbones.attach_fused(backbone)
     if recipe.init and init:
