@@ -388,6 +388,22 @@ def test_the_loss_falls(method: str) -> None:
     assert losses[-1] < 0.97 * losses[0]
 
 
+@pytest.mark.parametrize("kind", ["float16", "bfloat16", "autocast"])
+@pytest.mark.parametrize("method", MODERN)
+def test_half_precision_gives_nearly_the_same_loss(method: str, kind: str) -> None:
+    """In a custom loop with `objective.half()` or `.bfloat16()`, or with autocast, the loss stays in float32."""
+    dtype = torch.float32 if kind == "autocast" else getattr(torch, kind)
+    built = small_objective(method, dtype=torch.float32)
+    expected = built(small_batch(images=16, dtype=torch.float32))[0]
+    half = small_objective(method, dtype=torch.float32).to(dtype)
+    with torch.autocast("cpu", enabled=kind == "autocast"):
+        loss, metrics = half(small_batch(images=16, dtype=dtype))
+    loss.backward()
+    assert all(value.dtype == torch.float32 for value in (loss, *metrics.values()))
+    assert loss.item() == pytest.approx(expected.item(), rel=0.02, abs=0.02)
+    assert all(bool(torch.isfinite(p.grad).all()) for p in trained(half))
+
+
 def trained(built: objectives.Objective) -> list[torch.nn.Parameter]:
     return [p for p in built.parameters() if p.requires_grad]
 

@@ -24,5 +24,5 @@ class Prototypes(nn.Module):
     def forward(self, projections: Tensor, *, frozen: bool = False) -> Tensor:
         """The similarities, in single precision at least; `frozen` gives the prototypes no gradient."""
         with torch.autocast(projections.device.type, enabled=False):
-            weight = self.weight.detach() if frozen else self.weight
+            weight = single(self.weight.detach() if frozen else self.weight)
             return F.normalize(single(projections), dim=1) @ F.normalize(weight, dim=1).T
