@@ -35,6 +35,7 @@ from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.features import extract
 from relatum.features.extract import function_hash, pixel_hash
+from relatum.runs.folder import RunFolder
 from relatum.runs.weights import load_backbone
 from relatum.system.cpus import available_cpus
 from relatum.system.devices import find_device
@@ -72,7 +73,7 @@ def build_index(
         module = run
     else:
         module = module or load_backbone(Path(run), backbone=architecture).to(find_device(device))
-        place = index_file(Path(run), data, split) if Path(run).is_dir() else None
+        place = index_file(Path(run), data, split) if RunFolder(run).keeps_results() else None
     known = None if place is None else read_index(place)
     if str(data) in registry.DATASETS:
         images = sources.load(str(data), split, root=None if root is None else Path(root))

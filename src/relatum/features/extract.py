@@ -90,7 +90,8 @@ def _channels(values: RGB, like: Tensor) -> Tensor:
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Switch to eval mode, and afterwards restore the mode of each sub-module (some may be frozen separately)."""
     modes = [(m, m.training) for m in module.modules()]
-    module.eval()
+    with contextlib.suppress(NotImplementedError):  # a program of torch.export has no modes
+        module.eval()
     try:
         yield
     finally:
