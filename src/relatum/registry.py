@@ -111,7 +111,7 @@ def backbone_from_file(name: Any, source: object) -> str:
         InputError: the name is not in the registry.
     """
     if not isinstance(name, str):
-        raise InputError(f"{source} does not say which backbone it is; name it (backbone=..., --backbone ...).")
+        raise InputError(f"{source} does not say which backbone it is; name it with --backbone.")
     if name in BACKBONES:
         return name
     module, colon, attribute = name.partition(":")

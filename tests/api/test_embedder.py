@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -14,6 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
 
 import relatum
 from relatum.errors import InputError
@@ -63,6 +65,25 @@ def test_it_is_saved_without_pickle(fitted: relatum.Embedder, paths: list[Path],
     np.testing.assert_array_equal(loaded.transform(paths[:4]), fitted.transform(paths[:4]))
     with pytest.raises(InputError, match="contains no embedder"):
         relatum.Embedder.load(tmp_path)
+
+
+def test_numbers_of_a_grid_search_and_modules_are_saved_too(paths: list[Path], tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    numbers = {key: np.int64(value) for key, value in SETTINGS.items()}
+    embedder = relatum.Embedder(side=32, backbone=network, **numbers).fit(paths)
+    folder = embedder.save(tmp_path / "saved")
+    with pytest.raises(InputError, match="custom backbone of class Sequential"):
+        relatum.Embedder.load(folder)
+    loaded = relatum.Embedder.load(folder, backbone=network)
+    assert loaded.get_params() == embedder.get_params()
+    np.testing.assert_array_equal(loaded.transform(paths[:4]), embedder.transform(paths[:4]))
+
+
+def test_tensors_are_trained_on_at_the_side_of_arrays() -> None:
+    arrays = np.random.default_rng(0).integers(0, 256, (16, 24, 24, 3), np.uint8)
+    tensors = [torch.from_numpy(array).permute(2, 0, 1) for array in arrays]
+    sides = {relatum.Embedder(**SETTINGS).fit(X).backbone_.info["side"] for X in (arrays, list(arrays), tensors)}
+    assert sides == {24}
 
 
 def test_an_unfitted_embedder_says_so(paths: list[Path]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -79,13 +80,14 @@ def test_images_with_the_same_thumbnail_are_one_outlier(run: Path, photos: Path,
     assert len(listed) == 6
 
 
-def test_only_new_files_are_read(run: Path, photos: Path) -> None:
+def test_only_new_files_are_read(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = build_index(run, photos, progress=False)
     assert [item.path for item in before.skipped] == ["broken.jpg"]
-    old = photos / "trip/00.png"
-    stat = old.stat()
-    old.write_bytes(bytes(stat.st_size))  # unreadable now, but neither its size nor its time has changed
-    os.utime(old, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    hashed: list[str] = []
+    decoded: set[str] = set()
+    digest, decode = indexing.digest, indexing.decode
+    monkeypatch.setattr(indexing, "digest", lambda path: hashed.append(path.name) or digest(path))
+    monkeypatch.setattr(indexing, "decode", lambda path, side: decoded.add(path.name) or decode(path, side))
     Image.open(photos / "trip/07.png").transpose(Image.Transpose.ROTATE_90).save(photos / "new.png")
     (photos / "trip/01.png").rename(photos / "moved.png")
     (photos / "trip/02.png").unlink()
@@ -94,6 +96,8 @@ def test_only_new_files_are_read(run: Path, photos: Path) -> None:
     assert len(after) == len(before)
     assert "new.png" in files
     assert "trip/02.png" not in files
+    assert sorted(hashed) == ["moved.png", "new.png"]
+    assert decoded == {"new.png"}
     for new, former in (("trip/00.png", "trip/00.png"), ("moved.png", "trip/01.png")):
         np.testing.assert_array_equal(after.features[files.index(new)], before.features[known.index(former)])
     assert files == sorted(files)
@@ -119,6 +123,61 @@ def test_unreadable_files_are_read_again_only_when_they_change(
     mended = build_index(run, photos, progress=False)
     assert mended.skipped == ()
     assert len(mended) == len(first) + 2
+
+
+def test_files_that_swapped_their_names_swap_their_rows(run: Path, tmp_path: Path) -> None:
+    """Bitmaps from one archive: the same size and the same time."""
+    names = ["a.bmp", "b.bmp", "c.bmp"]
+    for name, pixels in zip(names, np.random.default_rng(0).integers(0, 256, (3, 40, 40, 3), np.uint8), strict=True):
+        Image.fromarray(pixels).save(tmp_path / name)
+        os.utime(tmp_path / name, (1e9, 1e9))
+    before = build_index(run, tmp_path, progress=False)
+    for old, new in (("a.bmp", "x"), ("b.bmp", "a.bmp"), ("x", "b.bmp")):
+        (tmp_path / old).rename(tmp_path / new)
+    after = build_index(run, tmp_path, progress=False)
+    np.testing.assert_array_equal(after.features, before.features[[1, 0, 2]])
+
+
+def test_a_file_without_a_date_has_its_own_time_after_it_was_copied(run: Path, photos: Path) -> None:
+    build_index(run, photos, progress=False)
+    for name in ("blank.png", "trip/04.png"):  # without and with EXIF data
+        shutil.copy(photos / name, photos / f"copy-{Path(name).name}")
+        os.utime(photos / f"copy-{Path(name).name}", (1e9, 1e9))
+    index = build_index(run, photos, progress=False)
+    times = dict(zip(index.files.tolist(), index.times.tolist(), strict=True))
+    assert times["copy-blank.png"] == 10**9
+    assert times["copy-04.png"] == times["trip/04.png"]
+
+
+def test_unreadable_files_are_read_again_with_another_plug_in(
+    run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relatum.data import decode, decoded, file_kinds
+
+    (photos / "broken.jpg").write_bytes(b"\0\0\0\x18ftypheic0000")  # as phones name their HEIC files
+    with monkeypatch.context() as without:
+        for module in (indexing, decode, decoded):
+            without.setattr(module, "formats", lambda: ("JPEG", "PNG"))
+        (skipped,) = build_index(run, photos, progress=False).skipped
+        assert "pillow-heif" in skipped.reason
+        assert "pillow-heif" in relatum.data.load(photos, side=32).skipped[0].reason
+    monkeypatch.setattr(file_kinds, "_ADVICE", {".heic": "read again"})
+    (again,) = build_index(run, photos, progress=False).skipped
+    assert again.reason != skipped.reason
+    assert relatum.data.load(photos, side=32).skipped[0].reason == again.reason
+
+
+def test_a_failing_disk_is_not_remembered(run: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_index(run, photos, progress=False)
+    Image.new("RGB", (50, 50)).save(photos / "new.png")
+
+    def fail(*arguments: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(indexing, "decode", fail)
+        assert "new.png" in {item.path for item in build_index(run, photos, progress=False).skipped}
+    assert "new.png" in build_index(run, photos, progress=False).files.tolist()
 
 
 def test_other_weights_make_another_index(run: Path, photos: Path, tmp_path: Path) -> None:

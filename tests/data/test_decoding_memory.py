@@ -17,6 +17,7 @@ import relatum.data
 from relatum.collection.file_facts import width_height_time
 from relatum.data import decode
 from relatum.data.decoding_memory import Budget, TooLarge, decoding_bytes
+from relatum.system import modes
 
 
 def test_threads_share_the_memory() -> None:
@@ -102,7 +103,7 @@ def test_conversion_in_bands_changes_no_pixel(tmp_path: Path, monkeypatch: pytes
         Image.fromarray(values).save(tmp_path / name)
         whole = decode.decode(tmp_path / name, 40)
         with monkeypatch.context() as patch:
-            patch.setattr(decode, "_BAND_PIXELS", 40 * 7)
+            patch.setattr(modes, "_BAND_PIXELS", 40 * 7)
             assert np.array_equal(decode.decode(tmp_path / name, 40), whole)
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
@@ -10,7 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+import relatum
 from relatum import backbones, features
+from relatum.collection import indexing
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation import embed, search
@@ -59,6 +60,16 @@ def test_a_module_and_loaded_images_do_as_well(run: Path, world: World) -> None:
     images = world["toy", "train"]
     np.testing.assert_array_equal(embed(load_backbone(run), images), embed(run, images))
     assert not (run / "nothing").exists()
+
+
+def test_a_module_without_metadata_has_one_vector_for_an_image(folder: Path) -> None:
+    module = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
+    z, files = relatum.embed(module, folder, return_files=True, progress=False)
+    paths = [folder / file for file in files]
+    np.testing.assert_allclose(relatum.embed(module, paths, progress=False), z, atol=1e-6)
+    hits = relatum.search(module, folder, paths[0], top=3, progress=False)
+    distances = [float(np.linalg.norm(z[0] - z[files.index(hit.file)])) for hit in hits]
+    assert [hit.distance for hit in hits] == pytest.approx(distances, abs=1e-3)
 
 
 def test_a_dataset_by_name(run: Path, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,19 +123,25 @@ def test_files_with_the_same_bytes_are_one_hit(own_run: Path, folder: Path, tmp_
     assert len(hit.copies) == 2
 
 
-def test_a_second_search_reads_no_image_of_the_gallery(own_run: Path, folder: Path, tmp_path: Path) -> None:
+def test_a_second_search_reads_no_image_of_the_gallery(
+    own_run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     query = tmp_path / "query.png"
     shutil.copy(folder / "cats" / "03.png", query)
     first = search(own_run, folder, query, top=3, progress=False)
-    for file in folder.rglob("*.png"):  # unreadable now, but neither size nor time has changed
-        stat = file.stat()
-        file.write_bytes(bytes(stat.st_size))
-        os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    read: set[str] = set()
+    for name in ("digest", "decode"):
+        actual = getattr(indexing, name)
+        monkeypatch.setattr(
+            indexing, name, lambda path, *rest, actual=actual: read.add(path.name) or actual(path, *rest)
+        )
     assert search(own_run, folder, query, top=3, progress=False) == first
+    assert read == set()
     Image.open(query).rotate(5).save(folder / "new.png")
     again = search(own_run, folder, [query, folder / "new.png"], top=3, progress=False)
     assert again[3].file == "new.png"
     assert again[3].is_query
+    assert read == {"new.png"}
 
 
 def test_a_split_of_a_folder_is_searched_alone(own_run: Path, folder: Path, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from torch import nn
 from relatum import backbones, features
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
+from relatum.features.extract import function_hash
 
 
 def images(n: int = 37, side: int = 16) -> ImageSet:
@@ -82,6 +85,33 @@ def test_no_images_and_no_vectors_are_refused(backbone: nn.Module) -> None:
         features.extract(backbone, images(0))
     with pytest.raises(InputError, match=r"\(N, d\)"):
         features.extract(nn.Conv2d(3, 4, 1), images(4))
+
+
+@pytest.mark.parametrize(
+    ("change", "given"),
+    [
+        (lambda z: (z, z), "a tuple"),
+        (lambda z: {"features": z}, "a dict"),
+        (lambda z: z.numpy(), "a ndarray"),
+        (lambda z: z.mean(0, keepdim=True), r"shape \(1, 64\)"),
+        (lambda z: torch.cat([z, z]), r"64\)"),
+        (lambda z: z[:, :0], ", 0\\)"),
+    ],
+)
+def test_a_module_must_give_one_row_of_numbers_for_each_image(
+    backbone: nn.Module, change: Callable[[torch.Tensor], Any], given: str
+) -> None:
+    class Changed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.backbone = backbone
+
+        def forward(self, x: torch.Tensor) -> Any:
+            return change(self.backbone(x))
+
+    for compute in (lambda: features.extract(Changed(), images(4)), lambda: function_hash(Changed(), 16)):
+        with pytest.raises(InputError, match=rf"must give \(N, d\) representations; this one gives .*{given}"):
+            compute()
 
 
 def test_progress_shows_no_bar_for_short_work(backbone: nn.Module, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from torch import nn
 
@@ -59,6 +60,16 @@ def test_a_class_has_one_number_where_the_test_images_lack_others(lightning: Mod
     few, few_names = [paths[i] for i in some], [names[i] for i in some]
     monitor = lightning.KNNMonitor(paths, few, train_labels=names, test_labels=few_names, options={"side": 32})
     assert monitor.test_labels.tolist() == monitor.train_labels[some].tolist()
+
+
+def test_both_sets_have_one_side(lightning: ModuleType, pictures: Path) -> None:
+    paths = sorted(pictures.rglob("*.png"))
+    names = [path.parent.name for path in paths]
+    large = np.zeros((36, 40, 40, 3), np.uint8)
+    monitor = lightning.KNNMonitor(large, paths, train_labels=names, test_labels=names)
+    assert (monitor.train.side, monitor.test.side) == (40, 40)
+    with pytest.raises(InputError, match="every = 0 is out of range"):
+        lightning.KNNMonitor(large, paths, train_labels=names, test_labels=names, every=0)
 
 
 def test_images_in_memory_need_labels(lightning: ModuleType, pictures: Path) -> None:

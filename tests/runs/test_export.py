@@ -91,6 +91,59 @@ def test_onnx_without_preprocessing_takes_any_batch_and_size(run: relatum.Run, t
         np.testing.assert_allclose(vectors, backbone(x).numpy(), atol=1e-4)
 
 
+class OneSize(torch.nn.Module):
+    """A vision transformer's limits: positions are added to a fixed number of patches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.positions = torch.nn.Conv2d(3, 8, 8, 8), torch.nn.Parameter(torch.ones(1, 16, 8))
+        self.info = {"side": 32}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._assert(x.shape[2] == 32, "height")
+        return (self.patches(x).flatten(2).transpose(1, 2) + self.positions).relu().mean(1)
+
+
+def test_a_network_of_one_size_is_exported_for_it(tmp_path: Path) -> None:
+    module = OneSize()
+    for format in ("torch-export", "onnx"):
+        if format == "onnx":
+            pytest.importorskip("onnxscript")
+        relatum.export(module, format=format, out=tmp_path / "a.pt2")
+    if format == "onnx":
+        session = pytest.importorskip("onnxruntime").InferenceSession(tmp_path / "a.pt2")
+        assert session.get_inputs()[0].shape == ["batch", 3, 32, 32]
+    extra: dict[str, Any] = {"relatum.json": ""}
+    relatum.export(module, format="torch-export", out=tmp_path / "b.pt2")
+    program = torch.export.load(tmp_path / "b.pt2", extra_files=extra)
+    assert "(N, 3, 32, 32)" in json.loads(extra["relatum.json"])["input"]
+    x = torch.randn(5, 3, 32, 32)
+    torch.testing.assert_close(program.module()(x), module(x))
+    images = np.random.default_rng(0).integers(0, 256, (3, 32, 32, 3), np.uint8)
+    z = relatum.embed(program.module(), images, progress=False)  # relatum takes the program as a module
+    np.testing.assert_allclose(z, relatum.embed(module, images, progress=False), atol=1e-5)
+
+
+def test_code_that_cannot_be_exported_is_one_line(tmp_path: Path) -> None:
+    class Branches(torch.nn.Flatten):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x if x.sum() > 0 else -x)
+
+    with pytest.raises(InputError, match=r"cannot follow the code of this network \(.*safetensors"):
+        relatum.export(Branches(), format="torch-export", out=tmp_path / "a.pt2")
+
+
+def test_half_precision_is_exported_as_float32(run: relatum.Run, tmp_path: Path) -> None:
+    """ONNX Runtime did not load the file of a network in half precision, whose graph mixed both types."""
+    half = run.backbone().half()
+    relatum.export(half, format="torch-export", out=tmp_path / "a.pt2")
+    x = torch.randn(2, 3, 32, 32)
+    program = torch.export.load(tmp_path / "a.pt2").module()
+    torch.testing.assert_close(program(x), run.backbone()(x), atol=0.01, rtol=0.01)
+    assert all(value.dtype == torch.float32 for value in program.parameters())
+    assert next(half.parameters()).dtype == torch.float16
+
+
 def test_a_torch_program_needs_no_relatum(run: relatum.Run, tmp_path: Path) -> None:
     relatum.export(run, format="torch-export", out=tmp_path / "a.pt2", preprocess=True)
     extra: dict[str, Any] = {"relatum.json": ""}
@@ -113,6 +166,12 @@ def test_a_hugging_face_folder_is_complete(run: relatum.Run, tmp_path: Path) -> 
     x = torch.randn(2, 3, 32, 32)
     for place in (folder, folder / "model.safetensors"):
         assert torch.equal(relatum.load_backbone(place)(x), run.backbone()(x))
+    (photo_folder := tmp_path / "photos").mkdir()
+    for number in range(3):
+        photo((40, 40), number).save(photo_folder / f"{number}.png")
+    relatum.embed(folder, photo_folder, progress=False)
+    relatum.search(folder, photo_folder, photo_folder / "0.png", progress=False)
+    assert len(list(folder.iterdir())) == 3  # nothing is kept in a folder that is uploaded
     relatum.export(run, format="huggingface", out=folder)  # an export may be repeated
     (folder / "mine.txt").touch()
     with pytest.raises(InputError, match="not a folder that an export wrote"):

@@ -520,8 +520,17 @@ def test_resume_needs_no_more_than_the_folder(whole: api.Run, tmp_path: Path) ->
 
 def test_a_wrong_feature_size_is_named() -> None:
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 16))
-    with pytest.raises(ValueError, match=r"num_features is 512, but the backbone gives \(16,\)"):
+    with pytest.raises(ValueError, match=r"num_features is 512, but the backbone gives shape \(6, 16\) for 6 views"):
         relatum.RelationalReasoning(net, num_features=512)(torch.zeros(2, 3, 3, 4, 4))
+
+
+def test_a_backbone_with_several_outputs_is_named() -> None:
+    class Two(torch.nn.Flatten):
+        def forward(self, x: torch.Tensor) -> Any:
+            return super().forward(x), x
+
+    with pytest.raises(ValueError, match="the backbone gives a tuple"):
+        relatum.RelationalReasoning(Two(), num_features=48)(torch.zeros(2, 3, 3, 4, 4))
 
 
 def test_an_unfinished_run_is_scored_with_a_word(whole: api.Run, pictures: Path, tmp_path: Path, capsys: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import relatum
 from relatum import views
+from relatum.data import read_images
 from relatum.errors import InputError
 from relatum.views import Views
 
@@ -84,6 +86,7 @@ def test_a_mini_batch_is_made_as_in_training() -> None:
         (PIXELS.astype(np.float32), r"uint8 pixels of shape \(M, H, W, 3\)"),
         (PIXELS[0], "24 × 20 pixels is not square"),
         ("photo.jpg", "not a str"),
+        (PIXELS[0, :, :, 0], r"not a ndarray of shape \(20, 24\)"),
     ],
 )
 def test_bad_input_is_explained(image: object, message: str) -> None:
@@ -123,11 +126,41 @@ def test_the_own_loop_of_the_readme_runs(tmp_path: Path) -> None:
         ({"number": True}, "number = True is not a whole number"),
         ({"number": 0}, "an image needs at least one view"),
         ({"pad": -1}, "pad = -1 is out of range"),
+        ({"mean": 0.5}, "mean = 0.5 must be three numbers"),
+        ({"seed": "a"}, "seed = 'a' is not a whole number"),
+        ({"seed": 2**63}, "seed = .* is out of range"),
+        ({"backend": "nmba"}, "did you mean 'numba'"),
     ],
 )
 def test_impossible_settings_are_refused_when_they_are_made(options: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Views(**options)  # type: ignore[arg-type]
+
+
+def odd_pictures() -> dict[str, Image.Image]:
+    rng = np.random.default_rng(1)
+    colours, deep = rng.integers(0, 256, (16, 16, 4), np.uint8), rng.integers(0, 65536, (16, 16), np.uint16)
+    turned = io.BytesIO()
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(colours[..., :3]).save(turned, "PNG", exif=exif)
+    return {
+        "grey": Image.fromarray(colours[..., 0]),
+        "16 bits": Image.fromarray(deep),
+        "floats": Image.fromarray((deep / 65535).astype(np.float32)),
+        "transparent": Image.fromarray(colours),
+        "grey and transparent": Image.fromarray(colours[..., :2]),
+        "palette": Image.fromarray(colours[..., :3]).convert("P"),
+        "turned": Image.open(turned),
+    }
+
+
+@pytest.mark.parametrize("kind", odd_pictures())
+def test_a_picture_has_the_colours_that_embed_sees(kind: str) -> None:
+    picture = odd_pictures()[kind]
+    view, *_ = Views("none", side=16)(picture)
+    expected = read_images([picture], side=16).images[0]
+    assert np.array_equal(np.rint((view.numpy() * 0.25 + 0.5) * 255), expected.transpose(2, 0, 1))
 
 
 @pytest.mark.parametrize("indices", [[0, 1], [0.5, 1, 2, 3, 4], [[0, 1, 2, 3, 4]]])

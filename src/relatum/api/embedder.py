@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from relatum.api.runs import StrPath
+from relatum.api.runs import StrPath, architecture_of
 from relatum.errors import InputError
 from relatum.runs.names import BACKBONE
 from relatum.system.files import write_json
@@ -142,18 +142,17 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         save_weights(place / BACKBONE, self.backbone_.state_dict(), self.backbone_.info)  # type: ignore[arg-type]
-        parameters = {key: os.fspath(v) if isinstance(v, os.PathLike) else v for key, v in self.get_params().items()}
-        write_json(place / _PARAMETERS, parameters)
+        write_json(place / _PARAMETERS, {key: _as_json(value) for key, value in self.get_params().items()})
         return place
 
     @classmethod
-    def load(cls, folder: StrPath, *, backbone: str | None = None) -> Embedder:
+    def load(cls, folder: StrPath, *, backbone: str | nn.Module | None = None) -> Embedder:
         """Read an embedder that `save` wrote. Its `out` is None, so that a file cannot decide where `fit` writes.
 
         Args:
             folder: the folder.
-            backbone: the backbone's name, if it is a `module:function`, which is not imported
-                unless you name it here.
+            backbone: the backbone, if it is a module, or a `module:function`, which is not imported unless you name it
+                here.
         """
         from relatum import registry
         from relatum.runs.weights import load_backbone
@@ -166,8 +165,9 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             embedder = cls(**{**parameters, "out": None})
         except (OSError, ValueError, TypeError) as error:
             raise InputError(f"{place} contains no embedder: {error}") from None
-        embedder.backbone = backbone or registry.backbone_from_file(embedder.backbone, place)
-        embedder._use(load_backbone(place / BACKBONE, backbone=backbone))
+        named: Any = backbone or registry.backbone_from_file(embedder.backbone, place)
+        embedder.backbone = named
+        embedder._use(load_backbone(place / BACKBONE, backbone=architecture_of(place, backbone)))
         return embedder
 
     def _use(self, backbone: nn.Module) -> None:
@@ -182,3 +182,12 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         tags.non_deterministic = False
         tags.transformer_tags.preserves_dtype = []  # representations are float32, whatever the pixels are
         return tags
+
+
+def _as_json(value: Any) -> Any:
+    """A parameter as JSON can hold it: numbers of NumPy come from a grid search; a module only leaves its name."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "item"):
+        return value.item()
+    return value if isinstance(value, str | int | float | None) else f"object:{type(value).__name__}"

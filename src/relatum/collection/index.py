@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 from relatum import registry
 from relatum.collection.signatures import SIDE
+from relatum.data.decoded import Stamp
 from relatum.data.imageset import Skipped
 from relatum.runs.artifacts import read_arrays
 from relatum.runs.folder import RunFolder
 from relatum.system.files import expand_user, file_safe, write_atomically
 
-_VERSION = 7  # increase when the same file gives different arrays
+_VERSION = 8  # increase when the same file gives different arrays
 _LOSSLESS = (".png", ".bmp")  # GIF has few colours; TIFF and WebP may be either
 _YEARS = (-62_135_596_800, 253_402_300_800)  # the years 1 to 9999, in seconds since 1970
 Source = str | os.PathLike[str]
-Stamp = tuple[int, int]  # bytes and modification time
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,14 @@ class Index:
         signatures: (N, 48, 48, 3) thumbnails.
         statistics: (N, s) statistics of colour and texture.
         sizes: (N, 2) width and height in pixels.
-        stamps: (N, 2) bytes and modification time of the files in nanoseconds; zeros for a dataset.
+        stamps: (N, 3) bytes, modification and change time of the files in nanoseconds; zeros for a dataset.
         times: (N,) when the photograph was taken (EXIF), else the modification time, in seconds since 1970.
         digests: hashes of the files' content.
         files: paths relative to the folder, or image numbers of a dataset.
         key: a hash of the weights and the normalisation that the representations depend on.
         skipped: files that could not be read.
-        failed: bytes and modification time of those that look like images; they are read again only if they change.
+        failed: stamps of those that look like images; they are read again only if they change,
+        formats: or if other formats can be read than these.
     """
 
     features: NDArray[np.float32]
@@ -55,6 +56,7 @@ class Index:
     key: str = ""
     skipped: tuple[Skipped, ...] = ()
     failed: Mapping[str, Stamp] = field(default_factory=dict)
+    formats: str = ""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -79,7 +81,7 @@ _FORMS = (
     *(("features", "f", 2), ("signatures", "u", 4), ("statistics", "f", 2), ("sizes", "i", 2), ("stamps", "i", 2)),
     *(("times", "i", 1), ("digests", "U", 1), ("files", "U", 1)),
 )
-_ARRAYS = tuple(item.name for item in fields(Index) if item.name not in ("key", "skipped", "failed"))
+_ARRAYS = tuple(item.name for item in fields(Index) if item.name not in ("key", "skipped", "failed", "formats"))
 
 
 def merged(parts: Sequence[Index], key: str) -> Index:
@@ -110,8 +112,9 @@ def read_index(path: Path) -> Index | None:
             return None
         arrays: dict[str, Any] = {name: file[name] for name in _ARRAYS}
         skipped = tuple(Skipped(str(p), str(r)) for p, r in file["skipped"].reshape(-1, 2))
-        failed = {str(p): (int(b), int(t)) for p, b, t in file["failed"].reshape(-1, 3)}
-        index = Index(**arrays, key=str(file["key"]), skipped=skipped, failed=failed)
+        failed = {str(p): (int(b), int(m), int(c)) for p, b, m, c in file["failed"].reshape(-1, 4)}
+        arrays |= {name: str(file[name]) for name in ("key", "formats")}
+        index = Index(**arrays, skipped=skipped, failed=failed)
         _check_shapes(index)
         return index
     except Exception:  # a missing or damaged file is written anew; a damaged zip raises many kinds of errors
@@ -125,7 +128,7 @@ def _check_shapes(index: Index) -> None:
         array = getattr(index, name)
         if array.dtype.kind not in kind or array.ndim != ndim or len(array) != n:
             raise ValueError(f"{name} has shape {array.shape}")
-    if index.signatures.shape[1:] != (SIDE, SIDE, 3) or index.sizes.shape[1:] != (2,) or index.stamps.shape[1:] != (2,):
+    if index.signatures.shape[1:] != (SIDE, SIDE, 3) or index.sizes.shape[1:] != (2,) or index.stamps.shape[1:] != (3,):
         raise ValueError("signatures, sizes or stamps have another shape")
     in_range = (index.times >= _YEARS[0]) & (index.times < _YEARS[1])
     if not index.features.size or not index.statistics.size or not in_range.all():
@@ -138,10 +141,11 @@ def write_index(path: Path, index: Index) -> None:
     """Write an index, atomically."""
     arrays: dict[str, Any] = {name: getattr(index, name) for name in _ARRAYS}
     skipped = np.array([(item.path, item.reason) for item in index.skipped], np.str_).reshape(-1, 2)
-    failed = np.array([(path, *map(str, stamp)) for path, stamp in index.failed.items()], np.str_).reshape(-1, 3)
+    failed = np.array([(path, *map(str, stamp)) for path, stamp in index.failed.items()], np.str_).reshape(-1, 4)
+    arrays |= {"key": np.str_(index.key), "formats": np.str_(index.formats), "version": np.int64(_VERSION)}
 
     def save(temporary: Path) -> None:
         with temporary.open("wb") as file:
-            np.savez(file, **arrays, skipped=skipped, failed=failed, key=np.str_(index.key), version=np.int64(_VERSION))
+            np.savez(file, **arrays, skipped=skipped, failed=failed)
 
     write_atomically(path, save)

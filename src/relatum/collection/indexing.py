@@ -1,7 +1,7 @@
 """`build_index`: computes the index of a collection once and stores it in the run folder.
 
 A second command on the same images reads it and computes nothing. If a folder has changed, only the new files are
-read: files are identified by path, size and modification time, and moved or renamed files by their content.
+read: files are identified by path, size, modification and change time, and moved or renamed files by their content.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from torch import nn
 from relatum import data as sources
 from relatum import registry
 from relatum.collection.file_facts import digest, width_height_time
-from relatum.collection.index import Index, Source, Stamp, index_file, merged, read_index, write_index
+from relatum.collection.index import Index, Source, index_file, merged, read_index, write_index
 from relatum.collection.registration import DETAIL
 from relatum.collection.signatures import describe
 from relatum.data import folder
 from relatum.data.dataset import RGB
-from relatum.data.decode import decode, reason
-from relatum.data.decoded import decode_files
+from relatum.data.decode import decode, formats, reason
+from relatum.data.decoded import PASSING, Stamp, decode_files
 from relatum.data.folder import Listing
 from relatum.data.imageset import ImageSet, Skipped
 from relatum.errors import InputError
 from relatum.features import extract
 from relatum.features.extract import function_hash, pixel_hash
+from relatum.runs.folder import RunFolder
 from relatum.runs.weights import load_backbone
 from relatum.system.cpus import available_cpus
 from relatum.system.devices import find_device
@@ -72,7 +73,7 @@ def build_index(
         module = run
     else:
         module = module or load_backbone(Path(run), backbone=architecture).to(find_device(device))
-        place = index_file(Path(run), data, split) if Path(run).is_dir() else None
+        place = index_file(Path(run), data, split) if RunFolder(run).keeps_results() else None
     known = None if place is None else read_index(place)
     if str(data) in registry.DATASETS:
         images = sources.load(str(data), split, root=None if root is None else Path(root))
@@ -102,7 +103,7 @@ def _of_dataset(module: nn.Module, images: ImageSet, known: Index | None, progre
         signatures=signatures,
         statistics=statistics,
         sizes=np.full((n, 2), images.side, np.int64),
-        stamps=np.zeros((n, 2), np.int64),
+        stamps=np.zeros((n, 3), np.int64),
         times=np.zeros(n, np.int64),
         digests=np.array(digests, np.str_),
         files=np.array([str(i) for i in range(n)] if images.files is None else list(images.files), np.str_),
@@ -122,12 +123,14 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
     key = hashlib.sha256(f"{function_hash(module, side)} {side} {mean} {std}".encode()).hexdigest()
     if known is not None and known.key != key:
         known = None
-    stamps = {file: stamp[:2] for file, stamp in zip(listing.files, listing.stamps, strict=True)}
+    stamps = dict(zip(listing.files, listing.stamps, strict=True))
+    readable = " ".join(formats())
     same: dict[str, int] = {}
     failed: dict[str, Stamp] = {}
     if known is not None:
         same = {str(f): i for i, f in enumerate(known.files) if stamps.get(str(f)) == tuple(known.stamps[i].tolist())}
-        failed = {file: stamp for file, stamp in known.failed.items() if stamps.get(file) == stamp}
+        if known.formats == readable:
+            failed = {file: stamp for file, stamp in known.failed.items() if stamps.get(file) == stamp}
         unreadable = {item.path for item in listing.skipped} | failed.keys()
         if (
             len(same) == len(known)
@@ -139,12 +142,9 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
     new = [file for file in listing.files if file not in same and file not in failed]
     digests = _in_threads(lambda file: digest(listing.read(file)), new)
     if known is not None:  # moved and renamed files
-        by_digest = {str(d): i for i, d in enumerate(known.digests)}
+        by_digest = {str(d): i for i, d in enumerate(known.digests) if d}
         moved = [file for file in new if digests[file] in by_digest]
-        part = known.rows([by_digest[digests[file]] for file in moved])
-        rows.append(
-            replace(part, files=np.array(moved, np.str_), stamps=np.array([stamps[f] for f in moved]).reshape(-1, 2))
-        )
+        rows.append(_moved(known.rows([by_digest[digests[file]] for file in moved]), moved, stamps))
         new = [file for file in new if digests[file] not in by_digest]
     images, files, skipped = _decoded(listing, new, side)
     if len(files):
@@ -154,10 +154,18 @@ def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progres
         rows.append(_rows(module, part_set, described, listing, files, stamps, digests, progress))
         if known is not None and _widths(known) != _widths(rows[-1]):  # the index is not of this backbone
             return _of_folder(module, listing, None, progress)
-    before = () if known is None else (item for item in known.skipped if item.path in failed)
-    failed |= {item.path: stamps[item.path] for item in skipped}
+    before = [] if known is None else [item for item in known.skipped if item.path in failed]
+    failed |= {item.path: stamps[item.path] for item in skipped if item.reason not in PASSING}
     skipped = sorted((*listing.skipped, *before, *skipped), key=lambda item: item.path)
-    return replace(merged(rows, key), skipped=tuple(skipped), failed=failed)
+    return replace(merged(rows, key), skipped=tuple(skipped), failed=failed, formats=readable)
+
+
+def _moved(rows: Index, files: list[str], stamps: dict[str, Stamp]) -> Index:
+    """Known rows for files with the same content; a time that was the old file's is now the new one's."""
+    new = np.array([stamps[file] for file in files], np.int64).reshape(-1, 3)
+    of_file = rows.times == rows.stamps[:, 1] // 10**9
+    times = np.where(of_file, new[:, 1] // 10**9, rows.times)
+    return replace(rows, files=np.array(files, np.str_), stamps=new, times=times)
 
 
 def _widths(index: Index) -> tuple[int, int]:
@@ -170,7 +178,7 @@ def _rows(
     described: NDArray[np.uint8],
     listing: Listing,
     files: list[str],
-    stamps: dict[str, tuple[int, int]],
+    stamps: dict[str, Stamp],
     digests: dict[str, str],
     progress: bool,
 ) -> Index:

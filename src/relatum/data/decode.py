@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from io import BytesIO
 from pathlib import Path
@@ -22,6 +22,7 @@ from PIL import Image, UnidentifiedImageError
 from relatum.data.decoding_memory import MEMORY, decoding_bytes
 from relatum.data.file_kinds import what_helps
 from relatum.system.cpus import available_cpus
+from relatum.system.modes import plain, rgb, upright
 
 # Formats that Pillow lists but does not decode itself: EPS starts Ghostscript, WMF needs Windows, the others need
 # plug-ins. They are not opened: reading an image must never start another program.
@@ -30,15 +31,12 @@ _NOT_READ = {"EPS", "WMF", "BUFR", "GRIB", "HDF5", "MPEG", "FPX", "MIC"}
 # bounded, and Pillow opens the one in an IPTC file with every decoder, EPS among them.
 _CONTAINERS = {"BLP", "ICNS", "IPTC"}
 _DECODED_WHEN_OPENED = b"\0\0\1\0"  # the first bytes of ICO files, which contain PNG files as well
-_BAND_PIXELS = 1 << 20  # pixels of more than 8 bits that are converted at a time
 _SLOW = 0.0005  # seconds per file from which threads help
 _MAX_FILE = 1 << 30  # bytes; a larger file is skipped
 Source = Path | BytesIO  # a file, or its bytes
-_WHITE = (255, 255, 255)
 # The first bytes of common formats. Pillow finds a format by opening the file with one decoder after the other, which
 # takes longer than decoding a small PNG file (32 x 32: 22 of 85 µs).
 _FIRST_BYTES = {b"\xff\xd8\xff": ("JPEG",), b"\x89PNG\r\n\x1a\n": ("PNG",)}
-_TURNS = dict(enumerate(map(Image.Transpose, (0, 3, 1, 5, 4, 6, 2)), start=2))  # EXIF orientation 2 to 8
 
 
 @lru_cache(maxsize=1)
@@ -77,8 +75,8 @@ def decode(source: Source, side: int) -> NDArray[np.uint8]:
         with MEMORY.hold(decoding_bytes(image, full_pixels, turned=turned), held):
             if turned:
                 return to_square(image, side)
-            small = _square(_plain(image), side)
-            return np.asarray(_rgb(_upright(small, image)), dtype=np.uint8)
+            small = _square(plain(image), side)
+            return np.asarray(rgb(upright(small, image)), dtype=np.uint8)
 
 
 @contextlib.contextmanager
@@ -126,7 +124,7 @@ def to_square(image: Image.Image, side: int) -> NDArray[np.uint8]:
     It is turned before it is resized, because Pillow resizes and rounds the rows first: the other order changes values
     by 1, and an exported network only sees pixels that are upright.
     """
-    return np.asarray(_rgb(_square(_upright(_plain(image), image), side)), dtype=np.uint8)
+    return np.asarray(rgb(_square(upright(plain(image), image), side)), dtype=np.uint8)
 
 
 def _states_orientation(image: Image.Image) -> bool:
@@ -169,79 +167,6 @@ def reason(error: BaseException) -> str:
     return text[:120] or type(error).__name__
 
 
-def _plain(image: Image.Image) -> Image.Image:
-    """The image in a mode that can be resized: L, RGB, RGBA, CMYK or similar."""
-    if image.mode.startswith(("I", "F")):
-        return Image.fromarray(_to_bytes(image))
-    if image.mode in ("P", "PA", "RGBa", "La", "LA") or image.has_transparency_data:
-        return image.convert("RGBA" if image.has_transparency_data else "RGB")
-    if image.mode == "1":
-        return image.convert("L")
-    if image.mode == "LAB":
-        return _from_lab(image)
-    image.load()
-    return image
-
-
-def _to_bytes(image: Image.Image) -> NDArray[np.uint8]:
-    """Values of more than 8 bits as bytes, converted in bands of rows: floats of the whole image would take 35 times
-    the memory of its bytes.
-
-    16-bit images are divided by 257, so that 65535 becomes 255. Wider types have no standard range: values within
-    [0, 1] (floats), [0, 255] or [0, 65535] are scaled from that range, others from their minimum and maximum.
-    """
-    image.load()
-    width, height = image.size
-    rows = max(1, _BAND_PIXELS // max(1, width))
-    result = np.empty((height, width), np.uint8)
-
-    def bands() -> Iterator[tuple[slice, NDArray[np.generic]]]:
-        for top in range(0, height, rows):
-            place = slice(top, min(top + rows, height))
-            yield place, np.asarray(image.crop((0, place.start, width, place.stop)))
-
-    ranges = [(*_range(values), values.dtype) for _, values in bands()]
-    scaled = _scaling(min(r[0] for r in ranges), max(r[1] for r in ranges), ranges[0][2], image.format)
-    for place, values in bands():
-        result[place] = np.clip(np.rint(scaled(_finite(values))), 0, 255)
-    return result
-
-
-def _finite(values: NDArray[np.generic]) -> NDArray[np.float64]:
-    return np.nan_to_num(values.astype(np.float64), posinf=0.0, neginf=0.0)
-
-
-def _range(values: NDArray[np.generic]) -> tuple[float, float]:
-    numbers = _finite(values)
-    return (float(numbers.min()), float(numbers.max())) if numbers.size else (0.0, 0.0)
-
-
-def _scaling(
-    low: float, high: float, dtype: np.dtype[np.generic], format: str | None
-) -> Callable[[NDArray[np.float64]], NDArray[np.float64]]:
-    """The function from an image's values to [0, 255]."""
-    sixteen = dtype.itemsize == 2 or (dtype.kind == "i" and format in ("PNG", "PPM"))
-    if sixteen or (low >= 0 and 255 < high <= 65535):
-        return lambda numbers: numbers / 257
-    if low >= 0 and high <= 1 and dtype.kind == "f":
-        return lambda numbers: numbers * 255
-    if low >= 0 and high <= 255:
-        return lambda numbers: numbers
-    if high > low:
-        return lambda numbers: (numbers - low) * (255 / (high - low))
-    return lambda numbers: numbers * 0
-
-
-def _from_lab(image: Image.Image) -> Image.Image:
-    from PIL import ImageCms
-
-    result = ImageCms.profileToProfile(
-        image, ImageCms.createProfile("LAB"), ImageCms.createProfile("sRGB"), outputMode="RGB"
-    )
-    assert result is not None
-    return result
-
-
 def _square(image: Image.Image, side: int) -> Image.Image:
     """The largest central square, resized to `side` pixels."""
     width, height = image.size
@@ -251,20 +176,3 @@ def _square(image: Image.Image, side: int) -> Image.Image:
     left, top = (width - edge) / 2, (height - edge) / 2
     box = (left, top, left + edge, top + edge)
     return image.resize((side, side), Image.Resampling.BICUBIC, box=box, reducing_gap=3.0)
-
-
-def _upright(image: Image.Image, source: Image.Image) -> Image.Image:
-    """The image with the EXIF orientation of its source applied."""
-    try:
-        turn = _TURNS.get(source.getexif().get(0x0112, 1))  # after decoding: Pillow rotates TIFF files itself
-    except Exception:  # ignore damaged EXIF data
-        return image
-    return image if turn is None else image.transpose(turn)
-
-
-def _rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "RGBA":
-        flat = Image.new("RGB", image.size, _WHITE)
-        flat.paste(image, mask=image.getchannel("A"))
-        return flat
-    return image if image.mode == "RGB" else image.convert("RGB")

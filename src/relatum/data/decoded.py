@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from relatum.data import cache
 from relatum.data.arrays import Damaged, open_array, write_header
 from relatum.data.dataset import RGB
-from relatum.data.decode import Source, decode, reason, useful_threads
+from relatum.data.decode import Source, decode, formats, reason, useful_threads
 from relatum.data.imageset import Skipped
 from relatum.errors import RelatumError
 from relatum.system.progress import bar
@@ -34,7 +34,10 @@ from relatum.system.untrusted import read_json_bounded
 _VERSION = 2  # increase when the same file gives different pixels
 _PROBE = 4  # files that are timed first
 _CHUNK = 16  # files per task: long enough to hide a thread's hand-over, short enough for an even load
-_PASSING = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)  # the machine's errors
+_MACHINE = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
+# Reasons for which a good file may be skipped: the machine had no memory, no file descriptors, or no connection to the
+# disk. Such a file is tried again.
+PASSING = frozenset({reason(MemoryError()), *(reason(OSError(n, os.strerror(n))) for n in _MACHINE)})
 _CHUNK_BYTES = 4 << 20  # decoded, per task: four tasks per thread wait to be written
 
 Read = Callable[[str], Source]
@@ -105,7 +108,7 @@ class _Meta:
     mean: RGB
     std: RGB
     skipped: dict[int, str]
-    again: bool  # a file could not be read for a reason that may have passed
+    again: bool  # a file could not be read for a reason that may have passed, or in a format that now can be read
 
 
 def _read_meta(entry: Path) -> _Meta:
@@ -113,7 +116,8 @@ def _read_meta(entry: Path) -> _Meta:
         document = read_json_bounded(entry / "meta.json")
         skipped = {int(number): str(why) for number, why in document["skipped"]}
         mean, std = (_triple(np.array(document[name])) for name in ("mean", "std"))
-        return _Meta(mean, std, skipped, bool(document.get("again")))
+        again = bool(document.get("again")) or (bool(skipped) and document.get("formats") != list(formats()))
+        return _Meta(mean, std, skipped, again)
     except (ValueError, KeyError, TypeError):
         raise Damaged("meta.json is not readable") from None
 
@@ -141,14 +145,15 @@ def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -
             sums += channel_sums(images.reshape(-1, 3 * side))
             count += len(images)
             skipped += [(number, reason(error)) for number, error in failed]
-            again |= any(_may_pass(error) for _, error in failed)
+            again |= any(reason(error) in PASSING for _, error in failed)
             advance(len(images) + len(failed))
         out.seek(0)
         if write_header(out, (count, side, side, 3)) != start:
             raise AssertionError("the header of a .npy file has grown")  # numpy pads it for any first dimension
     cache.sync(work / "images.npy")
     mean, std = moments(count * side * side, *sums)
-    (work / "meta.json").write_text(json.dumps({"mean": mean, "std": std, "skipped": skipped, "again": again}))
+    meta = {"mean": mean, "std": std, "skipped": skipped, "again": again, "formats": formats()}
+    (work / "meta.json").write_text(json.dumps(meta))
     cache.sync(work / "meta.json")
 
 
@@ -188,11 +193,6 @@ def _decode_chunk(
         except Exception as error:  # Pillow may raise any exception for a damaged file
             failed.append((number, error))
     return np.stack(images) if images else np.empty((0, side, side, 3), np.uint8), failed
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether the file may be good: the machine had no memory, no file descriptors, or no connection to the disk."""
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _PASSING)
 
 
 def _chunks(

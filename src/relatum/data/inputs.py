@@ -42,7 +42,8 @@ def read_images(
 
     Args:
         data: the images; see the module.
-        side: resize to this many pixels; by default the side of images that are all square and of one size, or 32.
+        side: resize to this many pixels; by default the side of arrays and tensors that are all square and of one size,
+            or 32.
         mean: mean per channel, for the normalisation.
         std: standard deviation per channel.
 
@@ -101,13 +102,19 @@ def _numpy(tensor: Any) -> NDArray[Any]:
 
 
 def _common_side(items: list[Any]) -> int | None:
-    """The side of images in memory that are all square and equal; files are not opened."""
-    shapes = {tuple(getattr(item, "shape", ())) for item in items if isinstance(item, np.ndarray)}
-    shape = next(iter(shapes), ())
-    if len(shapes) != 1 or len(shape) < 2 or not all(isinstance(item, np.ndarray) for item in items):
-        return None
-    height, width = shape[:2]
-    return int(height) if height == width and height >= 8 else None
+    """The side of arrays and tensors that are all square and of one size; files are not opened."""
+    sizes = {_height_width(item) for item in items}
+    height, width = sizes.pop() if len(sizes) == 1 else (0, 0)
+    return height if height == width and height >= 8 else None
+
+
+def _height_width(item: Any) -> tuple[int, int]:
+    """Of an array or a tensor; zeros for anything else."""
+    shape = tuple(getattr(item, "shape", ()))
+    if len(shape) < 2:
+        return 0, 0
+    height, width = shape[:2] if isinstance(item, np.ndarray) else shape[-2:]
+    return int(height), int(width)
 
 
 def _pixels(item: Any, side: int, number: int) -> NDArray[np.uint8]:

@@ -11,6 +11,7 @@ from torch import nn
 
 from relatum import data as sources
 from relatum import registry
+from relatum.collection.indexing import preprocessing
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation.tables import write_table
@@ -54,7 +55,7 @@ def embed_images(
         module = load_backbone(Path(backbone), backbone=architecture).to(find_device(device))
     images = data if isinstance(data, ImageSet) else load_for(module, data, split=split, root=root)
     in_memory = not isinstance(data, ImageSet) and (not sources.is_path(data) or sources.is_image_file(data))
-    if isinstance(backbone, nn.Module) or in_memory or not Path(backbone).is_dir():
+    if isinstance(backbone, nn.Module) or in_memory or not RunFolder(backbone).keeps_results():
         z = extract(module, images, batch_size=batch_size, progress=progress)
     else:
         z = cached(module, images, RunFolder(backbone).features, batch_size=batch_size, progress=progress)
@@ -69,10 +70,10 @@ def load_for(backbone: nn.Module, data: Any, *, split: str = "train", root: Sour
     if isinstance(data, str) and data in registry.DATASETS:
         return sources.load(data, split, root=place)
     info: dict[str, Any] = getattr(backbone, "info", {})  # missing for a module of the user
-    known = {name: info[name] for name in ("side", "mean", "std") if info.get(name)}
     if not sources.is_path(data) or sources.is_image_file(data):
-        return sources.read_images(data, **known)
-    return sources.load(os.fspath(data), split, root=place, **known)
+        return sources.read_images(data, **{name: info[name] for name in ("side", "mean", "std") if info.get(name)})
+    side, mean, std = preprocessing(backbone)  # as for a list of its files, and for `search`
+    return sources.load(os.fspath(data), split, root=place, side=side, mean=mean, std=std)
 
 
 def _check_target(path: Path) -> Path:

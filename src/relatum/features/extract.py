@@ -42,20 +42,26 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
     require_positive("batch_size", batch_size)
     z: Features | None = None
     with evaluating(backbone), torch.no_grad(), bar("representations", len(images), show=progress) as advance:
-        device, dtype = _device(backbone), _dtype(backbone)
+        device = _device(backbone)
         for start in range(0, len(images), batch_size):
             pixels = normalise(images.images[start : start + batch_size], images.mean, images.std, device)
-            batch = backbone(pixels.to(dtype))
-            if batch.ndim != 2:
-                raise InputError(
-                    f"a backbone must give (N, d) representations; this one gives shape {tuple(batch.shape)}."
-                )
+            batch = _represent(backbone, pixels)
             if z is None:
                 z = np.empty((len(images), batch.shape[1]), np.float32)
-            z[start : start + len(batch)] = batch.float().cpu().numpy()
+            z[start : start + len(batch)] = batch
             advance(len(batch))
     assert z is not None
     return _finite(z, images)
+
+
+def _represent(backbone: nn.Module, pixels: Tensor) -> Features:
+    """What a module of anyone gives for normalised images: one row for each, or an error."""
+    z = backbone(pixels.to(_dtype(backbone)))
+    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(pixels) or not z.shape[1]:
+        got = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else f"a {type(z).__name__}"
+        raise InputError(f"a backbone must give (N, d) representations; this one gives {got} for {len(pixels)} images.")
+    rows: Features = z.float().cpu().numpy()
+    return rows
 
 
 def _finite(z: Features, images: ImageSet) -> Features:
@@ -84,7 +90,8 @@ def _channels(values: RGB, like: Tensor) -> Tensor:
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Switch to eval mode, and afterwards restore the mode of each sub-module (some may be frozen separately)."""
     modes = [(m, m.training) for m in module.modules()]
-    module.eval()
+    with contextlib.suppress(NotImplementedError):  # a program of torch.export has no modes
+        module.eval()
     try:
         yield
     finally:
@@ -175,8 +182,8 @@ def function_hash(module: nn.Module, side: int) -> str:
     noise = np.random.default_rng(0).integers(0, 256, (2, side, side, 3), np.uint8)
     state = state_hash(module)
     with evaluating(module), torch.no_grad():
-        z = module(normalise(noise, (0.5,) * 3, (0.25,) * 3, _device(module)).to(_dtype(module)))
-    return hashlib.sha256(state.encode() + z.float().cpu().numpy().tobytes()).hexdigest()
+        z = _represent(module, normalise(noise, (0.5,) * 3, (0.25,) * 3, _device(module)))
+    return hashlib.sha256(state.encode() + z.tobytes()).hexdigest()
 
 
 def state_hash(module: nn.Module) -> str:

@@ -10,7 +10,7 @@ from torch import nn
 
 from relatum.data import read_images
 from relatum.data.imageset import ImageSet
-from relatum.errors import InputError
+from relatum.errors import InputError, require_positive
 from relatum.features import extract
 from relatum.features.knn import knn_accuracy
 
@@ -24,8 +24,9 @@ class KNNMonitor(Callback):  # type: ignore[misc]
     """Logs `knn_accuracy` (percent) of a backbone every few epochs; training is not changed.
 
     Args:
-        train: images that neighbours are taken from: an `ImageSet` with labels, or images as `relatum.embed` takes.
-        test: images that are classified, likewise.
+        train: images that neighbours are taken from: an `ImageSet` with labels (`relatum.data.load`), or a list of
+            paths, Pillow images, arrays or tensors.
+        test: images that are classified, likewise; resized to the side of `train`.
         train_labels: labels of `train`, if it is not an `ImageSet`.
         test_labels: labels of `test`, if it is not an `ImageSet`.
         backbone: name of the backbone among the attributes of the LightningModule; dots are allowed.
@@ -45,8 +46,9 @@ class KNNMonitor(Callback):  # type: ignore[misc]
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        require_positive("every", every)
         self.train, of_train = _labelled(train, train_labels, options or {})
-        self.test, of_test = _labelled(test, test_labels, options or {})
+        self.test, of_test = _labelled(test, test_labels, {"side": self.train.side, **(options or {})})
         # Classes are numbered over both: the test images may lack some.
         numbers = np.unique(np.concatenate([of_train, of_test]), return_inverse=True)[1].astype(np.int64)
         self.train_labels, self.test_labels = numbers[: len(of_train)], numbers[len(of_train) :]

@@ -172,10 +172,12 @@ class Objective(nn.Module):
         """
         views = batch.small_views if small else batch.views
         assert views is not None
-        z: Tensor = (self.backbone if encoder is None else encoder)(views.flatten(0, 1))
-        if z.ndim != 2 or z.shape[1] != self.num_features:
+        views = views.flatten(0, 1)
+        z: Tensor = (self.backbone if encoder is None else encoder)(views)
+        if not isinstance(z, Tensor) or z.shape != (len(views), self.num_features):
+            got = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else f"a {type(z).__name__}"
             raise ValueError(
-                f"num_features is {self.num_features}, but the backbone gives {tuple(z.shape[1:])} per view."
+                f"num_features is {self.num_features}, but the backbone gives {got} for {len(views)} views."
             )
         return self.gather(z, batch)
 

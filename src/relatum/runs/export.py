@@ -8,7 +8,7 @@ import json
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -64,32 +64,56 @@ def _network(run: Source, backbone: str | nn.Module | None) -> tuple[nn.Module, 
     """The network in eval mode on the CPU, without relatum's attributes, which programs would not understand."""
     module = deepcopy(run) if isinstance(run, nn.Module) else load_backbone(run, backbone=backbone)
     info = dict(_weights(run)[1])
-    module.eval().requires_grad_(False).cpu()
+    module.eval().requires_grad_(False).cpu().float()  # the graph takes float32 images
     return module, info
 
 
-def _program(module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> tuple[nn.Module, torch.Tensor, Any]:
+def _traced(trace: Callable[[bool], Any], preprocess: bool) -> tuple[Any, bool]:
+    """The result of `trace`, and whether height and width are fixed in it: a vision transformer takes one size."""
+    for fixed in (False,) if preprocess else (False, True):
+        try:
+            return trace(fixed), fixed
+        except Exception as error:  # torch.export raises many kinds for code that it cannot follow
+            failure = error
+    reason = next((line.strip() for line in str(failure.__cause__ or failure).splitlines() if line.strip()), "")
+    raise InputError(
+        f"torch.export cannot follow the code of this network ({reason[:200]}); --format safetensors and torch export"
+        " its weights."
+    ) from failure
+
+
+def _program(
+    module: nn.Module, info: Mapping[str, Any], preprocess: bool, fixed: bool
+) -> tuple[nn.Module, torch.Tensor, Any]:
     """The module to export, an example of its input, and which of its dimensions are free."""
-    side = info.get("side") or 32
+    side = _side(info)
     batch, height, width = (torch.export.Dim(name, min=1) for name in ("batch", "height", "width"))
     if preprocess:
         example = torch.zeros(2, side + 3, side + 9, 3, dtype=torch.uint8)
         return Preprocess(module, Transform.of(info)).eval(), example, ({0: batch, 1: height, 2: width},)
-    free = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    free = dict.fromkeys((0,) if fixed else (0, 2, 3), torch.export.Dim.DYNAMIC)
     return module, torch.zeros(2, 3, side, side), (free,)
 
 
-def facts(info: Mapping[str, Any], preprocess: bool) -> dict[str, Any]:
+def _side(info: Mapping[str, Any]) -> int:
+    return Transform.of(info).side
+
+
+def facts(info: Mapping[str, Any], preprocess: bool, fixed: bool) -> dict[str, Any]:
     """The metadata of an exported network."""
-    layout = "uint8 pixels (N, H, W, 3), any size" if preprocess else "normalised float32 images (N, 3, H, W)"
+    size = f"{_side(info)}, {_side(info)}" if fixed else "H, W"
+    layout = "uint8 pixels (N, H, W, 3), any size" if preprocess else f"normalised float32 images (N, 3, {size})"
     return {**info, "input": layout, "preprocess": preprocess, "exported_by": f"relatum {__version__}"}
 
 
 def _write_torch_export(path: Path, module: nn.Module, info: Mapping[str, Any], preprocess: bool) -> None:
-    network, example, free = _program(module, info, preprocess)
-    program = torch.export.export(network, (example,), dynamic_shapes=free)
+    def trace(fixed: bool) -> Any:
+        network, example, free = _program(module, info, preprocess, fixed)
+        return torch.export.export(network, (example,), dynamic_shapes=free)
+
+    program, fixed = _traced(trace, preprocess)
     buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={"relatum.json": json.dumps(facts(info, preprocess))})
+    torch.export.save(program, buffer, extra_files={"relatum.json": json.dumps(facts(info, preprocess, fixed))})
     path.write_bytes(buffer.getbuffer())
 
 
@@ -112,21 +136,24 @@ def _write_onnx(path: Path, module: nn.Module, info: Mapping[str, Any], preproce
         import onnxscript  # noqa: F401
     except ImportError:
         raise InputError("ONNX export needs onnx and onnxscript: pip install onnx onnxscript.") from None
-    network, example, free = _program(module, info, preprocess)
-    if not preprocess:  # torch.onnx takes names here; with `Dim.DYNAMIC` the dimensions would be called s77 and s53
-        free = ({0: "batch", 2: "height", 3: "width"},)
-    with _quiet_exporter():
-        program = torch.onnx.export(
-            network,
-            (example,),
-            input_names=["pixels" if preprocess else "images"],
-            output_names=["representations"],
-            dynamic_shapes=free,
-            dynamo=True,
-            verbose=False,
-        )
-    assert program is not None
-    known = facts(info, preprocess)
+
+    def trace(fixed: bool) -> Any:
+        network, example, free = _program(module, info, preprocess, fixed)
+        if not preprocess:  # torch.onnx takes names here; with `Dim.DYNAMIC` the dimensions would be called s77 and s53
+            free = ({0: "batch"} if fixed else {0: "batch", 2: "height", 3: "width"},)
+        with _quiet_exporter():
+            return torch.onnx.export(
+                network,
+                (example,),
+                input_names=["pixels" if preprocess else "images"],
+                output_names=["representations"],
+                dynamic_shapes=free,
+                dynamo=True,
+                verbose=False,
+            )
+
+    program, fixed = _traced(trace, preprocess)
+    known = facts(info, preprocess, fixed)
     program.model.metadata_props["relatum"] = json.dumps(known, sort_keys=True)
     for name, value in known.items():
         program.model.metadata_props[name] = value if isinstance(value, str) else json.dumps(value)

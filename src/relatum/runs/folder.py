@@ -64,6 +64,14 @@ class RunFolder:
         """Whether its backbone was written, which is the last step of training."""
         return self.backbone.exists()
 
+    def is_hub_folder(self) -> bool:
+        """Whether `export --format huggingface` wrote this folder."""
+        return not self.exists() and (self.path / names.HUB_WEIGHTS).exists()
+
+    def keeps_results(self) -> bool:
+        """Whether representations may be kept here: not in a file's place, nor in a folder that is uploaded."""
+        return self.path.is_dir() and not self.is_hub_folder()
+
     def has_checkpoints(self) -> bool:
         """Whether there is a checkpoint, good or damaged."""
         return any(path.exists() for path in (self.last, self.previous, *self.milestones()))

@@ -157,8 +157,8 @@ def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
             checkpoint or a state dict. An unfinished run gives the weights of its newest checkpoint.
     """
     path = Path(source)
-    if path.is_dir() and not RunFolder(path).exists() and (path / names.HUB_WEIGHTS).exists():
-        path = path / names.HUB_WEIGHTS  # a folder that `export --format huggingface` wrote
+    if RunFolder(path).is_hub_folder():
+        path = path / names.HUB_WEIGHTS
     if path.is_dir():
         return _read_run(RunFolder(path))
     if not path.exists():

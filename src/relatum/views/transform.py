@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum import registry
-from relatum.errors import InputError
+from relatum.errors import InputError, unknown
 from relatum.views.params import sample
 from relatum.views.policies import POLICIES, Policy
 
@@ -33,8 +33,9 @@ class Views:
         mean: mean per channel, of colours in [0, 1].
         std: standard deviation per channel.
         pad: zero padding of the padded crop; by default an eighth of the image's side.
-        seed: base of all draws, which then depend on the seed and on what is passed to `batch`. By default draws come
-            from torch's generator: `torch.manual_seed` makes them repeatable, and the workers of a DataLoader differ.
+        seed: base of all draws, which then depend on the seed and on what is passed to `batch`: without its `indices`
+            and `epoch`, all images of a Dataset get the same draws. By default draws come from torch's generator:
+            `torch.manual_seed` makes them repeatable, and the workers of a DataLoader differ.
         backend: implementation: `auto`, `numba`, `torch` or `reference`.
 
     Example:
@@ -58,6 +59,11 @@ class Views:
         _check_whole("number", number, 1, "an image needs at least one view")
         _check_whole("side", side, 1)
         _check_whole("pad", pad, 0)
+        _check_whole("seed", seed, -(2**63))
+        if seed is not None and seed >= 2**63:
+            raise InputError(f"seed = {seed} is out of range: it must be below 2**63.")
+        if backend not in registry.KERNELS:
+            raise unknown("backend", backend, registry.KERNELS)
         self.policy = registry.find(POLICIES, "policy", policy) if isinstance(policy, str) else replace(policy)
         self.number, self.side, self.pad = number, side, pad
         self.mean, self.std = _triple("mean", mean), _triple("std", std)
@@ -67,17 +73,21 @@ class Views:
         """The views of one image, or of a mini-batch.
 
         Args:
-            image: a Pillow image or an array (H, W, 3) of uint8; or a mini-batch (M, H, W, 3) as array or tensor.
+            image: a Pillow image (read as `relatum.embed` does: upright, transparency on white) or an array (H, W, 3)
+                of uint8; or a mini-batch (M, H, W, 3) as array or tensor.
 
         Returns:
             For one image a list of K tensors (3, side, side); for a mini-batch a tensor (K, M, 3, side, side).
         """
         if hasattr(image, "convert"):  # Pillow
-            image = np.asarray(image.convert("RGB"))
+            from relatum.system.modes import as_rgb
+
+            image = as_rgb(image)
         if getattr(image, "ndim", 0) == 4:
             return self.batch(image)
         if getattr(image, "ndim", 0) != 3:
-            raise InputError(f"views need a Pillow image or an array, not a {type(image).__name__}.")
+            shape = "" if getattr(image, "shape", None) is None else f" of shape {tuple(image.shape)}"
+            raise InputError(f"views need a Pillow image or an array (H, W, 3), not a {type(image).__name__}{shape}.")
         return list(self.batch(image[None])[:, 0].unbind(0))
 
     def batch(self, images: NDArray[np.uint8] | Tensor, *, indices: Any = None, epoch: int = 0) -> Tensor:
@@ -141,7 +151,10 @@ def _check_whole(name: str, value: Any, least: int, reason: str = "") -> None:
 
 def _triple(name: str, values: Sequence[float]) -> tuple[float, float, float]:
     """Three finite numbers: the kernels index them without checks. A deviation of zero would give infinite views."""
-    numbers = tuple(map(float, values))
+    try:
+        numbers = tuple(map(float, values))
+    except (TypeError, ValueError):  # one number, or text
+        numbers = ()
     if len(numbers) != 3 or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
         above = " above 0" * (name == "std")
         raise InputError(f"{name} = {values!r} must be three numbers{above}, for red, green and blue.")
