@@ -110,12 +110,17 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
     declared = getattr(backbone, "num_features", None)
     if isinstance(declared, int):
         return declared
-    z = _try(backbone, side, "give the size of a representation: num_features=...")
-    if not isinstance(z, torch.Tensor):
-        raise InputError(f"a backbone must give (N, d) representations; this one gives a {type(z).__name__}.")
-    if z.ndim != 2:
-        raise InputError(f"a backbone must give (N, d) representations; this one gives shape {tuple(z.shape)}.")
+    z = representations(_try(backbone, side, "give the size of a representation: num_features=..."))
     return int(z.shape[1])
+
+
+def representations(output: Any) -> torch.Tensor:
+    """The output of a backbone, if it is a tensor (N, d)."""
+    if not isinstance(output, torch.Tensor) or output.ndim != 2:
+        shape = getattr(output, "shape", None)
+        kind = f"a {type(output).__name__}" if shape is None else f"shape {tuple(shape)}"
+        raise InputError(f"a backbone must give (N, d) representations; this one gives {kind}.")
+    return output
 
 
 def check_side(backbone: nn.Module, name: str, side: int) -> None:

@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from relatum.backbones.base import representations
 from relatum.data.dataset import RGB
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError, require_positive
@@ -45,11 +46,7 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
         device, dtype = _device(backbone), _dtype(backbone)
         for start in range(0, len(images), batch_size):
             pixels = normalise(images.images[start : start + batch_size], images.mean, images.std, device)
-            batch = backbone(pixels.to(dtype))
-            if batch.ndim != 2:
-                raise InputError(
-                    f"a backbone must give (N, d) representations; this one gives shape {tuple(batch.shape)}."
-                )
+            batch = representations(backbone(pixels.to(dtype)))
             if z is None:
                 z = np.empty((len(images), batch.shape[1]), np.float32)
             z[start : start + len(batch)] = batch.float().cpu().numpy()

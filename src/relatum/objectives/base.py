@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relatum.backbones.base import representations
 from relatum.config import Recipe
 from relatum.distributed import ALONE, World, convert
 from relatum.errors import InputError
@@ -172,11 +173,9 @@ class Objective(nn.Module):
         """
         views = batch.small_views if small else batch.views
         assert views is not None
-        z: Tensor = (self.backbone if encoder is None else encoder)(views.flatten(0, 1))
-        if z.ndim != 2 or z.shape[1] != self.num_features:
-            raise ValueError(
-                f"num_features is {self.num_features}, but the backbone gives {tuple(z.shape[1:])} per view."
-            )
+        z = representations((self.backbone if encoder is None else encoder)(views.flatten(0, 1)))
+        if z.shape[1] != self.num_features:
+            raise ValueError(f"num_features is {self.num_features}, but the backbone gives ({z.shape[1]},) per view.")
         return self.gather(z, batch)
 
     def gather(self, rows: Tensor, batch: Batch) -> Tensor:
