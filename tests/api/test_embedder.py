@@ -91,6 +91,13 @@ def test_an_unfitted_embedder_says_so(paths: list[Path]) -> None:
         relatum.Embedder().transform(paths)
 
 
+def test_a_matrix_is_not_taken_for_one_image(fitted: relatum.Embedder) -> None:
+    rows = np.zeros((36, 32 * 32 * 3), np.uint8)
+    for use in (fitted.transform, clone(fitted).fit):
+        with pytest.raises(InputError, match="Embedder takes images: an array"):
+            use(rows)
+
+
 class RowsAsImages(relatum.Embedder):
     """An embedder of matrices: scikit-learn's checks have rows of numbers, which become grey images of 8 × 8.
 

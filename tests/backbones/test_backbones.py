@@ -7,10 +7,12 @@ import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import relatum
 from relatum import backbones, registry
 from relatum.errors import InputError
 
@@ -125,3 +127,26 @@ def test_custom_backbones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         backbones.feature_size(nn.Conv2d(3, 4, 3))
     with pytest.raises(InputError, match="not a torch"):
         backbones.build(lambda: 3)  # type: ignore[arg-type, return-value]
+
+
+class Pooled(nn.Module):
+    """A network with a declared size and an output that is not a tensor, as those of transformers are."""
+
+    num_features = 8
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3 * 32 * 32, 8)
+
+    def forward(self, x: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"pooler_output": self.layer(x.flatten(1))}
+
+
+def test_an_output_that_is_not_a_tensor_is_named() -> None:
+    pixels = np.zeros((2, 32, 32, 3), np.uint8)
+    for use in (
+        lambda: relatum.RelationalReasoning(Pooled())(torch.zeros(2, 3, 3, 32, 32)),
+        lambda: relatum.embed(Pooled(), pixels),
+    ):
+        with pytest.raises(InputError, match="a backbone must give \\(N, d\\) representations; this one gives a dict"):
+            use()

@@ -135,6 +135,7 @@ def test_search_lasso_colours_and_names_work_in_a_browser(browser: Browser, page
     ]
     browser.run("$('find').value = 'HILLS/4'; $('find').dispatchEvent(new Event('input'))")
     assert browser.run("return names().trim().split('\\n')") == [f"hills/4{i}.png" for i in range(10)]
+    assert browser.run("return $('panel-title').textContent") == "10 file names with “HILLS/4”"
     browser.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
     assert browser.run("return [state.selected, listed.length, $('find').value]") == [None, 0, ""]
     assert browser.console() == []

@@ -85,8 +85,9 @@ def test_a_mini_batch_is_made_as_in_training() -> None:
     [
         (PIXELS.astype(np.float32), r"uint8 pixels of shape \(M, H, W, 3\)"),
         (PIXELS[0], "24 × 20 pixels is not square"),
+        (PIXELS[..., 0], r"not shape \(5, 20, 24\)"),
         ("photo.jpg", "not a str"),
-        (PIXELS[0, :, :, 0], r"not a ndarray of shape \(20, 24\)"),
+        (PIXELS[0, :, :, 0], r"not shape \(20, 24\)"),
     ],
 )
 def test_bad_input_is_explained(image: object, message: str) -> None:

@@ -90,6 +90,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         from relatum.api.pretraining import pretrain
 
+        _refuse_matrix(X)
         with tempfile.TemporaryDirectory(prefix="relatum-") as place:
             run = pretrain(
                 X,
@@ -121,6 +122,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         from relatum import evaluation
 
         check_is_fitted(self)
+        _refuse_matrix(X)
         return evaluation.embed(self.backbone_, X, progress=self.verbose)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
@@ -191,3 +193,10 @@ def _as_json(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     return value if isinstance(value, str | int | float | None) else f"object:{type(value).__name__}"
+
+
+def _refuse_matrix(X: Any) -> None:
+    """scikit-learn's usual X, one row per sample, would pass for a single grayscale image."""
+    shape = tuple(getattr(X, "shape", ()))
+    if len(shape) == 2:
+        raise InputError(f"X has shape {shape}, but Embedder takes images: an array (N, H, W, 3) or a list of paths.")

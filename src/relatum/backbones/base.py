@@ -110,12 +110,16 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
     declared = getattr(backbone, "num_features", None)
     if isinstance(declared, int):
         return declared
-    z = _try(backbone, side, "give the size of a representation: num_features=...")
-    if not isinstance(z, torch.Tensor):
-        raise InputError(f"a backbone must give (N, d) representations; this one gives a {type(z).__name__}.")
-    if z.ndim != 2:
-        raise InputError(f"a backbone must give (N, d) representations; this one gives shape {tuple(z.shape)}.")
+    z = representations(_try(backbone, side, "give the size of a representation: num_features=..."), count=2)
     return int(z.shape[1])
+
+
+def representations(output: Any, count: int) -> torch.Tensor:
+    """The output of a backbone for `count` images, if it is a tensor (count, d)."""
+    if not isinstance(output, torch.Tensor) or output.ndim != 2 or len(output) != count or not output.shape[1]:
+        given = f"shape {tuple(output.shape)}" if isinstance(output, torch.Tensor) else f"a {type(output).__name__}"
+        raise InputError(f"a backbone must give (N, d) representations; this one gives {given} for {count} images.")
+    return output
 
 
 def check_side(backbone: nn.Module, name: str, side: int, small_side: int | None = None) -> None:

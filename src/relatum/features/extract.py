@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from relatum.backbones.base import representations
 from relatum.data.dataset import RGB
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError, require_positive
@@ -55,13 +56,9 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
 
 
 def _represent(backbone: nn.Module, pixels: Tensor) -> Features:
-    """What a module of anyone gives for normalised images: one row for each, or an error."""
-    z = backbone(pixels.to(_dtype(backbone)))
-    if not isinstance(z, Tensor) or z.ndim != 2 or len(z) != len(pixels) or not z.shape[1]:
-        got = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else f"a {type(z).__name__}"
-        raise InputError(f"a backbone must give (N, d) representations; this one gives {got} for {len(pixels)} images.")
-    rows: Features = z.float().cpu().numpy()
-    return rows
+    """The representations of normalised images, one row for each."""
+    z: Features = representations(backbone(pixels.to(_dtype(backbone))), len(pixels)).float().cpu().numpy()
+    return z
 
 
 def _finite(z: Features, images: ImageSet) -> Features:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from relatum.backbones.base import representations
 from relatum.config import Recipe
 from relatum.distributed import ALONE, World, convert
 from relatum.errors import InputError
@@ -173,12 +174,9 @@ class Objective(nn.Module):
         views = batch.small_views if small else batch.views
         assert views is not None
         views = views.flatten(0, 1)
-        z: Tensor = (self.backbone if encoder is None else encoder)(views)
-        if not isinstance(z, Tensor) or z.shape != (len(views), self.num_features):
-            got = f"shape {tuple(z.shape)}" if isinstance(z, Tensor) else f"a {type(z).__name__}"
-            raise ValueError(
-                f"num_features is {self.num_features}, but the backbone gives {got} for {len(views)} views."
-            )
+        z = representations((self.backbone if encoder is None else encoder)(views), len(views))
+        if z.shape[1] != self.num_features:
+            raise ValueError(f"num_features is {self.num_features}, but the backbone gives ({z.shape[1]},) per view.")
         return self.gather(z, batch)
 
     def gather(self, rows: Tensor, batch: Batch) -> Tensor:

@@ -174,8 +174,9 @@ function clear() { $("find").value = ""; select([], ""); }
 $("clear").addEventListener("click", clear);
 document.addEventListener("keydown", (event) => { if (event.key === "Escape") clear(); });
 $("find").addEventListener("input", () => {
-  const text = $("find").value.trim().toLowerCase();
-  const numbers = text ? data.files.flatMap((file, i) => (file.toLowerCase().includes(text) ? [i] : [])) : [];
+  const text = $("find").value.trim();
+  const found = (file) => file.toLowerCase().includes(text.toLowerCase());
+  const numbers = text ? data.files.flatMap((file, i) => (found(file) ? [i] : [])) : [];
   select(numbers, `${numbers.length} file name${numbers.length === 1 ? "" : "s"} with “${text}”`);
   if (text && !numbers.length) panel("No file name contains this text", START, []);
 });

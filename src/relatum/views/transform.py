@@ -85,9 +85,12 @@ class Views:
             image = as_rgb(image)
         if getattr(image, "ndim", 0) == 4:
             return self.batch(image)
-        if getattr(image, "ndim", 0) != 3:
-            shape = "" if getattr(image, "shape", None) is None else f" of shape {tuple(image.shape)}"
-            raise InputError(f"views need a Pillow image or an array (H, W, 3), not a {type(image).__name__}{shape}.")
+        if not hasattr(image, "shape"):
+            raise InputError(f"views need a Pillow image or an array, not a {type(image).__name__}.")
+        if len(image.shape) != 3 or image.shape[2] != 3:
+            raise InputError(
+                f"views need an image (H, W, 3) or a mini-batch (M, H, W, 3), not shape {tuple(image.shape)}."
+            )
         return list(self.batch(image[None])[:, 0].unbind(0))
 
     def batch(self, images: NDArray[np.uint8] | Tensor, *, indices: Any = None, epoch: int = 0) -> Tensor:
