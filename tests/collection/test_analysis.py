@@ -23,26 +23,38 @@ def test_a_far_point_is_the_first_outlier_by_either_description() -> None:
     points, ordinary = blobs(80), np.random.default_rng(1).normal(size=(80, 4)).astype(np.float32)
     points[7] += 30
     ordinary[9] -= 30
-    order = np.argsort(-outlier_scores(points, ordinary))
+    order = np.argsort(-outlier_scores(points, ordinary, points))
     assert set(order[:2].tolist()) == {7, 9}
 
 
 def test_a_small_group_of_another_kind_is_not_a_list_of_outliers() -> None:
     points = blobs(200, 30)
     points[0] += np.float32([0, 0, 9, 9, 0, 0])
-    assert np.argmax(outlier_scores(points, points)) == 0
+    assert np.argmax(outlier_scores(points, points, points)) == 0
 
 
 def test_an_image_among_sparse_ones_is_still_an_outlier() -> None:
     draws = np.random.default_rng(3)
     dense, sparse = draws.normal(size=(300, 6)), draws.normal(size=(60, 6)) * 4 + 12
     points = np.concatenate([dense, sparse, [[12, 12, 12, 12, 12, 60]]]).astype(np.float32)
-    assert np.argmax(outlier_scores(points, points)) == 360
+    assert np.argmax(outlier_scores(points, points, points)) == 360
 
 
 def test_copies_of_an_outlier_do_not_hide_it() -> None:
     points = np.concatenate([blobs(80), np.full((15, 6), 90, np.float32)])
-    assert set(np.argsort(-outlier_scores(points, points))[:15].tolist()) == set(range(80, 95))
+    assert set(np.argsort(-outlier_scores(points, points, points))[:15].tolist()) == set(range(80, 95))
+
+
+def test_many_blank_icons_do_not_hide_another_flat_colour() -> None:
+    draws = np.random.default_rng(1)
+    features, statistics = (draws.normal(size=(321, d)).astype(np.float32) for d in (32, STATISTICS))
+    statistics[300:, 0] = 12  # twenty icons that are blank on white
+    features[301:320], statistics[301:320] = features[300], statistics[300]
+    statistics[320, 0] = 10  # and a flat colour
+    thumbnails = np.minimum(np.arange(321), 300)
+    thumbnails[320] = 301
+    scores = outlier_scores(features, statistics, thumbnails)
+    assert scores[320] > scores[:300].max()
 
 
 def test_a_colour_gradient_is_an_outlier_among_photographs_and_drawings() -> None:
@@ -53,9 +65,9 @@ def test_a_colour_gradient_is_an_outlier_among_photographs_and_drawings() -> Non
         images.append(np.asarray(coarse) // 2 + draws.integers(0, 2 + i % 60, (96, 96, 1), dtype=np.uint8))
     across = np.linspace(0, 1, 96)[None, :, None]
     images.append(np.broadcast_to((1 - across) * [180, 60, 90] + across * [60, 90, 170], (96, 96, 3)).astype(np.uint8))
-    _, statistics = describe(np.stack(images))
+    signatures, statistics = describe(np.stack(images))
     features = draws.normal(size=(301, 32)).astype(np.float32)
-    assert np.argmax(outlier_scores(features, statistics)) == 300
+    assert np.argmax(outlier_scores(features, statistics, signatures)) == 300
 
 
 def test_an_image_that_is_unusual_only_in_a_combination_of_statistics_is_the_first_outlier() -> None:
@@ -64,7 +76,7 @@ def test_an_image_that_is_unusual_only_in_a_combination_of_statistics_is_the_fir
     statistics[:, 1] = statistics[:, 0] + 0.1 * statistics[:, 1]
     statistics[7] = 0
     statistics[7, :2] = 1.5, -1.5  # each is an ordinary value
-    assert np.argmax(outlier_scores(features, statistics)) == 7
+    assert np.argmax(outlier_scores(features, statistics, features)) == 7
 
 
 def test_patterns_differ_from_other_images_in_the_layout_of_their_edges() -> None:
@@ -102,9 +114,9 @@ def test_a_code_is_an_outlier_among_drawings_in_black_and_white() -> None:
     draws = np.random.default_rng(2)
     code = np.pad(np.kron(draws.integers(0, 2, (24, 24)), np.ones((3, 3), np.int64)), 12)
     images = [drawing(draws) for _ in range(200)] + [np.repeat(np.where(code, 0, 255)[..., None], 3, 2)]
-    _, statistics = describe(np.stack(images).astype(np.uint8))
+    signatures, statistics = describe(np.stack(images).astype(np.uint8))
     features = draws.normal(size=(201, 32)).astype(np.float32)
-    assert np.argmax(outlier_scores(features, statistics)) == 200
+    assert np.argmax(outlier_scores(features, statistics, signatures)) == 200
 
 
 def test_edges_and_corners_of_dark_shapes_are_counted() -> None:
@@ -128,8 +140,8 @@ def test_fine_patterns_lose_their_contrast_at_lower_resolutions() -> None:
 
 def test_identical_images_have_finite_scores() -> None:
     points = np.repeat(blobs(12), 20, axis=0)
-    assert np.isfinite(outlier_scores(points, points)).all()
-    assert outlier_scores(points[:2], points[:2]).tolist() == [0, 0]
+    assert np.isfinite(outlier_scores(points, points, points)).all()
+    assert outlier_scores(points[:2], points[:2], points[:2]).tolist() == [0, 0]
 
 
 def test_clusters_are_found_with_their_number_and_a_title_image() -> None:

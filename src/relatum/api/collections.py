@@ -97,7 +97,7 @@ def outliers(
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.outliers import outlier_scores, ranked
 
-    scores = outlier_scores(index.features, index.statistics)
+    scores = outlier_scores(index.features, index.statistics, index.signatures)
     names = [str(file) for file in index.files]
     result = [
         Outlier(names[first], rank, float(scores[first]), tuple(names[i] for i in same))

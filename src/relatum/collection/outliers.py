@@ -12,14 +12,19 @@ from relatum.features.neighbours import nearest
 _NEIGHBOURS = 10  # k: a group of at most this many images counts as unusual
 
 
-def outlier_scores(features: NDArray[np.float32], statistics: Statistics) -> NDArray[np.float64]:
+def outlier_scores(
+    features: NDArray[np.float32], statistics: Statistics, signatures: Signatures
+) -> NDArray[np.float64]:
     """A score per image, higher for more unusual images; ordinary ones are around 0.
 
     The score is the distance to the k-th nearest image (Ramaswamy et al. 2000), in units of the usual spread.
     Representations and statistics of colour and texture count equally: a backbone is trained to ignore some
     differences, and can place noise or a blank image next to photographs. The statistics are whitened (Mahalanobis
     distance), because an image is often unusual in a combination of them: a colour gradient has the contrast of a
-    photograph and the smoothness of a flat colour. Copies of an image count once.
+    photograph and the smoothness of a flat colour.
+
+    Images with the same thumbnail count once, from the beginning: fifteen icons that are blank on white would
+    stretch the scales on which a flat colour is unusual, and be the ten nearest images of a sixteenth.
 
     The local outlier factor, which compares an image with the surroundings of its neighbours, was tried first: where a
     folder is sparse (drawings among photographs), what lies there looked ordinary to it. docs/log.md has the other
@@ -28,18 +33,22 @@ def outlier_scores(features: NDArray[np.float32], statistics: Statistics) -> NDA
     Args:
         features: (N, d) representations.
         statistics: (N, s) statistics (`signatures.describe`).
+        signatures: (N, SIDE, SIDE, 3) thumbnails (`signatures.describe`).
     """
-    blocks = [
-        standardise(features) / np.sqrt(max(features.shape[1], 1)),
-        whiten(statistics) / np.sqrt(max(statistics.shape[1], 1)),
-    ]
-    distinct, which = np.unique(np.concatenate(blocks, axis=1), axis=0, return_inverse=True)
-    if len(distinct) < 3:
+    numbers: dict[bytes, int] = {}
+    which = np.array([numbers.setdefault(thumbnail.tobytes(), len(numbers)) for thumbnail in signatures], np.int64)
+    first = np.unique(which, return_index=True)[1]
+    if len(first) < 3:
         return np.zeros(len(features))
+    blocks = [
+        standardise(features[first]) / np.sqrt(max(features.shape[1], 1)),
+        whiten(statistics[first]) / np.sqrt(max(statistics.shape[1], 1)),
+    ]
+    distinct = np.concatenate(blocks, axis=1)
     distances, _ = nearest(
         distinct, distinct, min(_NEIGHBOURS, len(distinct) - 1), exclude=np.arange(len(distinct), dtype=np.int64)
     )
-    return robust_score(distances[:, -1])[which.reshape(-1)]
+    return robust_score(distances[:, -1])[which]
 
 
 def ranked(scores: NDArray[np.float64], signatures: Signatures) -> list[list[int]]:

@@ -96,7 +96,7 @@ def overview(index: Index, *, seed: int = 1, detail: Detail | None = None) -> Ov
 
 def _outliers(index: Index, groups: list[Group]) -> NDArray[np.int64]:
     """The most unusual images; of near-duplicates, and of images with the same thumbnail, only the first."""
-    scores = outlier_scores(index.features, index.statistics)
+    scores = outlier_scores(index.features, index.statistics, index.signatures)
     scores[[i for group in groups for i in group.members[1:]]] = -np.inf
     order = np.array([first for first, *_ in ranked(scores, index.signatures)[:_OUTLIERS]], np.int64)
     return order[np.isfinite(scores[order])]
