@@ -39,10 +39,16 @@ def test_a_misspelt_folder(tmp_path: Path, picture) -> None:
             relatum.data.load(bad)
 
 
-def test_the_empty_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_empty_name_is_not_the_current_folder(tmp_path: Path, picture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from `relatum embed RUN "$FOLDER"` with a variable that is not set."""
+    picture(tmp_path / "a.png")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="unknown dataset or folder ''"):
         relatum.data.load("")
+    with pytest.raises(InputError, match="no data"):
+        relatum.pretrain("", quiet=True)
+    with pytest.raises(InputError, match="unknown dataset or folder ''"):
+        relatum.explore("", quiet=True)
 
 
 def test_a_name_is_a_dataset_and_a_path_is_a_folder(tmp_path: Path, picture, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,6 +123,16 @@ def test_files_with_the_same_bytes_are_one_hit(own_run: Path, folder: Path, tmp_
     assert len(hit.copies) == 2
 
 
+def test_a_link_in_the_gallery_is_the_query_itself(own_run: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.move(folder / "cats" / "03.png", tmp_path / "elsewhere.png")
+    (folder / "cats" / "03.png").symlink_to(tmp_path / "elsewhere.png")
+    hits = search(own_run, folder, folder / "cats" / "03.png", top=2, progress=False)
+    assert [hit.is_query for hit in hits] == [True, False]
+    through = tmp_path / "through"
+    through.symlink_to(folder)
+    assert search(own_run, through, folder / "cats" / "01.png", top=1, progress=False)[0].is_query
+
+
 def test_a_second_search_reads_no_image_of_the_gallery(
     own_run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,3 +24,10 @@ def test_the_projector_gets_vectors_and_metadata(tmp_path: Path) -> None:
     write_table(tmp_path / "z.tsv", Z, LABELS, [], [])
     np.testing.assert_array_equal(np.loadtxt(tmp_path / "z.tsv", delimiter="\t", dtype=np.float32), Z)
     assert (tmp_path / "z.metadata.tsv").read_text().splitlines()[:2] == ["file\tlabel", "0\t"]
+
+
+def test_odd_names_do_not_shift_the_lines_of_the_projector(tmp_path: Path) -> None:
+    """It splits at line ends and tabs, and does not know quotes."""
+    write_table(tmp_path / "z.tsv", Z, LABELS, ["a\nb.png", "c\td.png", 'e"f.png'], ["cat", "dog"])
+    lines = (tmp_path / "z.metadata.tsv").read_text().split("\n")
+    assert lines == ["file\tlabel", "a\\nb.png\tcat", "c\\td.png\tdog", 'e"f.png\t', ""]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from relatum.api.pretraining import pretrain
@@ -44,10 +45,10 @@ def explore(
         The path of the page.
     """
     source = expand_user(folder)
-    if not source.is_dir():
+    if not os.fspath(folder) or not source.is_dir():
         from relatum.data import find_folder
 
-        find_folder(source)  # an error that suggests the nearest name
+        find_folder(os.fspath(folder))  # an error that suggests the nearest name
         raise InputError(f"{source} is a file, not a folder of images.")  # a tar file
     run = RunFolder(Path(out) if out is not None else Path("runs") / source.resolve().name)
     display = Display(quiet=quiet)

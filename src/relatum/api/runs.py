@@ -75,7 +75,7 @@ def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
 def data_name(data: StrPath) -> str:
     """A dataset's name as it is; a folder as an absolute path, so that a resume finds it from anywhere."""
     name = os.fspath(data)
-    if name in registry.DATASETS:
+    if name in registry.DATASETS or not name:
         return name
     try:
         return str(Path(name).resolve()) if Path(name).exists() else name

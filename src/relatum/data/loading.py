@@ -168,6 +168,8 @@ def _check_split(dataset: Dataset, split: str) -> None:
 
 def find_folder(data: str | Path) -> Path:
     """The folder (or tar file) that `data` names, or an error that suggests the nearest name."""
+    if not str(data):  # `Path("")` is the current folder
+        raise unknown("dataset or folder", "", sets.names())
     path = expand_user(data)
     try:
         if path.is_dir() or (path.suffix == ".tar" and path.is_file()):
@@ -183,7 +185,7 @@ def find_folder(data: str | Path) -> Path:
         if str(data) in sets.names():  # where only a folder will do
             raise InputError(f"'{data}' is a dataset, not a folder of images, and there is no folder of this name.")
         near = difflib.get_close_matches(str(data).lower(), sets.names(), n=1, cutoff=0.5)
-        if near or str(data) == "":
+        if near:
             raise unknown("dataset or folder", str(data), sets.names())
     folder = nearest_path(path, folders=True)
     hint = f"did you mean '{folder}'?" if folder else f"datasets: {', '.join(sets.names())}."

@@ -76,13 +76,16 @@ class _Gallery:
         """The row of the query itself, if its file is in the gallery."""
         if self.root is None and self.names[0].isdigit():  # no files
             return None
-        path = Path(query).resolve()
-        if self.root is None:
-            paths = [Path(name).resolve() for name in self.names]
-            return paths.index(path) if path in paths else None
-        root = self.root.resolve()
-        name = str(path.relative_to(root)) if path.is_relative_to(root) else None
-        return self.names.index(name) if name in self.names else None
+        for place in (Path.absolute, Path.resolve):  # a link in the gallery is the query itself, wherever it leads
+            path = place(Path(query))
+            if self.root is None:
+                names = [str(place(Path(name))) for name in self.names]
+            else:
+                root, names = place(self.root), self.names
+                path = path.relative_to(root) if path.is_relative_to(root) else path
+            if str(path) in names:
+                return names.index(str(path))
+        return None
 
     def pixels(self, rows: Sequence[int]) -> dict[int, NDArray[np.uint8]]:
         """Images for the contact sheet; grey where a file is gone."""

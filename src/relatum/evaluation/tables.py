@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.system.files import write_text
-from relatum.system.text import csv_path, csv_text
+from relatum.system.text import csv_path, csv_text, one_line
 
 
 def write_table(
@@ -36,7 +36,8 @@ def write_table(
         return
     write_text(path, _text(numbers, "\t"))
     metadata = [["file", "label"], *([name, title] for name, title in zip(names, titles, strict=True))]
-    write_text(path.with_suffix(".metadata.tsv"), _text(metadata, "\t"))
+    lines = ("\t".join(one_line(cell).replace("\t", "\\t") for cell in row) for row in metadata)  # it knows no quotes
+    write_text(path.with_suffix(".metadata.tsv"), "".join(f"{line}\n" for line in lines))
 
 
 def _text(rows: Sequence[Sequence[str]], separator: str) -> str:
