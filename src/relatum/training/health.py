@@ -19,7 +19,7 @@ MOST_IMAGES = 256  # enough for a standard deviation; at 32×32 a pass of Conv-4
 # Spread-out representations of d features have a standard deviation near 1/√d. Random weights of Conv-4 reach a tenth
 # of it on photographs, and a collapsed backbone a thousandth or less.
 _COLLAPSED = 0.002
-# Trained Conv-4s have an effective dimension of 7 to 18 on CIFAR-10 and 3 to 8 on `shapes`; n images fill up to n − 1.
+# Trained Conv-4s have an effective dimension of 7 to 18 on CIFAR-10 and 5 to 20 on `shapes`; n images fill up to n − 1.
 _FEW_DIMENSIONS, _ENOUGH_IMAGES = 2.0, 32
 _CHANCE, _CHANCE_STEPS = 0.02, 500
 _CHANCE_LOSS = 0.002  # relative distance from the loss of uniform predictions
