@@ -17,8 +17,7 @@ from relatum.paper.cells import Request
 from relatum.paper.grid import Scale
 from relatum.paper.measured import Results
 from relatum.paper.plan import plan
-from relatum.runs import ledger
-from relatum.system.files import read_json
+from relatum.runs import ledger, speeds
 
 HERE = Path(__file__).parent
 _CONV4: dict[str, Any] = {"datasets": ("cifar10",), "backbones": ("conv4",)}
@@ -67,7 +66,8 @@ def sections(results: Results) -> Iterable[str]:
         if request.methods:
             rendered = render.document(plan([name], request).tables[0], results)
             text = render.to_markdown({**rendered, "notes": []}, HERE).replace("### ", "## ", 1)
-            yield f"{text}\n```\n{command(name, request)}\n```\n"
+            picture = f"\n![{rendered['title']}]({name}.svg)\n" if (HERE / f"{name}.svg").exists() else ""
+            yield f"{text}{picture}\n```\n{command(name, request)}\n```\n"
 
 
 def fast_runs(entries: Iterable[ledger.Entry]) -> str:
@@ -81,7 +81,6 @@ def fast_runs(entries: Iterable[ledger.Entry]) -> str:
             groups.setdefault(key, []).append(entry)
     if not groups:
         return ""
-    speeds = (read_json(HERE / "speeds.json") or {}).get("seconds_per_step", {})
     lines = [
         "## The preset `fast`\n",
         "| Method | linear CIFAR-10 | 10→100 | retrieval top-10 | views seen | minutes on two idle cores | Runs |",
@@ -89,9 +88,8 @@ def fast_runs(entries: Iterable[ledger.Entry]) -> str:
     ]
     for (method, views, epochs, held_out), members in sorted(groups.items()):
         recipe = members[0].document["recipe"]
-        images, size = recipe["data"]["images"], recipe["train"]["batch_size"]
-        seconds = speeds.get(f"{method} fast {views}")
-        minutes = f"{epochs * -(-images // size) * seconds / 60:.0f}" if seconds else ""
+        images, seconds = recipe["data"]["images"], speeds.training_seconds(HERE, recipe)
+        minutes = f"{seconds / 60:.0f}" if seconds else ""
         documents = [entry.document for entry in members]
         cells = (
             f"{method}, K = {views}, {epochs} epochs" + " (validation split)" * held_out,

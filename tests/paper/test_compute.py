@@ -12,7 +12,9 @@ from relatum.paper.cells import Plan, Request
 from relatum.paper.grid import Evaluation
 from relatum.paper.measured import Results
 from relatum.paper.plan import plan
+from relatum.runs import ledger, speeds
 from relatum.runs.folder import RunFolder
+from relatum.system.files import write_json
 
 Make = Callable[[Plan, Callable[[Evaluation], float]], Results]
 
@@ -58,3 +60,20 @@ def test_small_views_are_part_of_the_run(asked: Plan) -> None:
     assert run.arguments()[-2:] == ["--set", "views.small_number=6"]
     assert run.epochs == 100
     assert {r.seed for r in asked.runs} == {1}
+
+
+def test_measured_speeds_replace_the_seconds_of_ledger_entries(asked: Plan, results_of: Make, tmp_path: Path) -> None:
+    results, ledgers = results_of(asked, lambda _: 40.0), tmp_path / "ledger"
+    for run in asked.runs:
+        recipe = run.recipe().tables()
+        recipe["data"]["images"] = 50_000
+        ledger.write(ledgers, {"id": run.id, "recipe": recipe, "evaluations": [], "seconds": 9999.0})
+    (byol_2,) = [run for run in asked.runs if run.method == "byol" and run.views == 2]
+    (byol_4,) = [run for run in asked.runs if run.method == "byol" and run.views == 4]
+    row = {"condition": speeds.condition(byol_2.recipe().tables()), "seconds_per_step": 0.5}
+    write_json(ledgers / "speeds.json", {"recipes": [row]})
+    elsewhere = Results(tmp_path / "nowhere", [ledgers])
+    assert elsewhere.seconds(byol_2) == 0.5 * 391 * 100
+    assert elsewhere.seconds(byol_4) == 9999.0
+    RunFolder(results.run_dir(byol_2)).update_record(seconds=7.0)
+    assert Results(results.out, [ledgers]).seconds(byol_2) == 7.0  # a run here counts as it was

@@ -19,7 +19,7 @@ from typing import Any
 from relatum.paper import matching
 from relatum.paper.cells import Cell, Sheet
 from relatum.paper.grid import Evaluation, Pretraining
-from relatum.runs import ledger
+from relatum.runs import ledger, speeds
 from relatum.runs.folder import RunFolder
 from relatum.runs.reading import is_number
 from relatum.system.files import read_json
@@ -79,12 +79,23 @@ class Results:
         return None
 
     def seconds(self, run: Pretraining) -> float | None:
-        """How long the pretraining took, here or in the ledger; None if that is not known."""
+        """How long the pretraining takes; None if that is not known.
+
+        For a run here, what it took. For an entry of the ledger, its steps times the seconds of a step that were
+        measured on idle cores, if the ledger's `speeds.json` has them: times of different machines cannot be compared.
+        """
         if self.trained(run):
-            records = [RunFolder(self.run_dir(run)).read_record()]
-        else:
-            records = [dict(entry.document) for entry in self.entries_of(run)]
-        return next((float(r["seconds"]) for r in records if r.get("seconds")), None)
+            return self._recorded(RunFolder(self.run_dir(run)).read_record())
+        for entry in self.entries_of(run):
+            recipe = entry.document["recipe"]
+            measured = speeds.training_seconds(entry.path.parent, recipe)
+            if (seconds := self._recorded(entry.document) if measured is None else measured) is not None:
+                return seconds
+        return None
+
+    @staticmethod
+    def _recorded(record: Mapping[str, Any]) -> float | None:
+        return float(record["seconds"]) if record.get("seconds") else None
 
     def artifact(self, evaluation: Evaluation) -> Path:
         """The artifact of an evaluation that a picture is drawn from; the ledger does not contain artifacts."""
