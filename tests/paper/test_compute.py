@@ -42,7 +42,7 @@ def test_views_and_seconds_stand_beside_accuracy(asked: Plan, results_of: Make, 
     assert "| 4,938 |" in markdown
     svg = figures.draw(asked.tables[0], results, tmp_path)[1].read_text("utf-8")
     assert ">byol<" in svg
-    assert ">random weights<" in svg
+    assert ">not drawn: random weights 41.0<" in svg
     assert "of the paper)" not in svg
 
 
