@@ -413,11 +413,12 @@ def test_the_defaults_in_the_help_of_pretrain_are_those_of_the_recipe() -> None:
     """The help is text, because the command line does not import the recipe before a command runs."""
     recipe = config.draft(flags={"data.name": "cifar10"}).request
     baseline = config.draft(flags={"data.name": "cifar10", "method": "simclr"}).request
+    folder_k = resolve.FOLDER_K
     defaults = {
         "method": recipe.method,
-        "backbone": recipe.backbone.name,
-        "views": f"the paper's, {recipe.views.number}; {resolve.FOLDER_K['cpu']} for a folder on a CPU",
-        "batch_size": f"{recipe.train.batch_size}; {baseline.train.batch_size} for the baselines",
+        "backbone": f"{recipe.backbone.name}; a ResNet for a folder on a GPU",
+        "views": f"the paper's, {recipe.views.number}; for a folder {folder_k['cpu']}, on a GPU {folder_k['gpu']}",
+        "batch_size": f"{recipe.train.batch_size}; {baseline.train.batch_size} for other methods",
         "epochs": f"the paper's, {recipe.train.epochs}",
         "seed": str(recipe.seed),
         "preset": recipe.preset,

@@ -47,7 +47,8 @@ def duplicates(
         run, data, out=out, threshold=threshold, backbone=backbone, split=split, device=device, root=root
     )
     copies = sum(len(group.files) - 1 for group in groups)
-    summary = f"{counted(len(groups), 'group')} of near-duplicates; {counted(copies, 'file')} besides the first of each"
+    further = f" with {copies:,} further {'copy' if copies == 1 else 'copies'}" if groups else ""
+    summary = f"{counted(len(groups), 'group')} of near-duplicates{further}"
     if _finish(groups, out, json, summary):
         return
     print(summary)

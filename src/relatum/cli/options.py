@@ -15,7 +15,7 @@ from relatum.system.text import one_line, printable
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="dataset name (see `relatum list datasets`) or folder of images")
 ]
-Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="run folder or weights file")]
 Root = Annotated[
     Path | None,
     typer.Option(help="folder that contains the datasets (default: $RELATUM_DATA, or the user's cache folder)"),

@@ -23,19 +23,21 @@ def pretrain(
         str | None,
         Option(
             help="backbone name (see `relatum list backbones`), timm:NAME, torchvision:NAME (append /small for small"
-            " images) or module:function (default: conv4)"
+            " images) or module:function (default: conv4; a ResNet for a folder on a GPU)"
         ),
     ] = None,
     views: Annotated[
-        int | None, Option(help="K, number of views per image (default: the paper's, 32; 8 for a folder on a CPU)")
+        int | None,
+        Option(help="K, number of views per image (default: the paper's, 32; for a folder 8, on a GPU 16)"),
     ] = None,
-    batch_size: Annotated[int | None, Option(help="M, images per step (default: 64; 128 for the baselines)")] = None,
+    batch_size: Annotated[int | None, Option(help="M, images per step (default: 64; 128 for other methods)")] = None,
     epochs: Annotated[
         int | None,
         Option(help="number of training epochs; for a folder, chosen by its size (default: the paper's, 200)"),
     ] = None,
     minutes: Annotated[
-        float | None, Option(help="time budget for training; chooses --views and --epochs from a few measured steps")
+        float | None,
+        Option(help="time budget for training: measures a few steps and chooses --epochs and, for relational, --views"),
     ] = None,
     seed: Annotated[int | None, Option(help="random seed (default: 1)")] = None,
     preset: Annotated[

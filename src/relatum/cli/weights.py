@@ -34,7 +34,8 @@ def import_weights(
         str | None, Option(help="method that trained them (default: inferred from the heads in the file)")
     ] = None,
     aggregation: Annotated[
-        str | None, Option(help="aggregation of the relation head (default: cat or mean, inferred from its width)")
+        str | None,
+        Option(help="aggregation of the relation head: cat, mean, sum or max (default: cat or mean, as it fits)"),
     ] = None,
 ) -> None:
     """Create a run folder from weights that were trained elsewhere."""

@@ -206,7 +206,9 @@ def unpack(path: Path, into: Path = Path("runs")) -> Path:
     """
     document = read_json(path.with_suffix(ENDING))
     if document is None or not isinstance(document.get("recipe"), dict):
-        raise InputError(f"{path} is not a run; `relatum import {path} --out RUN` creates one from weights.")
+        raise InputError(
+            f"{path} is not a run; `relatum import {path} --backbone NAME --out RUN` creates one from weights."
+        )
     entry, folder = Entry(path.with_suffix(ENDING), document), RunFolder(into / path.stem)
     if entry.backbone is None:
         if folder.finished():

@@ -120,7 +120,7 @@ class Health:
             self._warn_once(
                 "chance",
                 f"the loss has been {chance:.3f}, that of uniform predictions, since step {self._above_chance_at:,}: "
-                "the method has collapsed. objective.freeze_epochs, a smaller train.lr, or weaker views, may help.",
+                "the method has collapsed. Try objective.freeze_epochs=1, a smaller train.lr or weaker views.",
             )
 
     def _check_spread(self, std: float, dimension: float, images: int) -> None:
@@ -135,7 +135,7 @@ class Health:
             self._warn_once(
                 "dimension",
                 "the representations have collapsed to few dimensions: their effective dimension is "
-                f"{dimension:.1f} of {self._num_features}. A smaller train.lr, or another method, may help.",
+                f"{dimension:.1f} of {self._num_features}. A smaller train.lr or another method may help.",
             )
 
     def _check_pairs(self, step: int, accuracy: float) -> None:
@@ -145,7 +145,7 @@ class Health:
             self._warn_once(
                 "pairs",
                 f"the relation head has been at chance ({100 * accuracy:.0f} % of pairs) since step "
-                f"{self._learned_at:,}: nothing is learned. A smaller train.lr, or weaker views, may help.",
+                f"{self._learned_at:,}: nothing is learned. A smaller train.lr or weaker views may help.",
             )
 
     def _warn_once(self, kind: str, text: str) -> None:

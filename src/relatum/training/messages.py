@@ -70,7 +70,8 @@ def _expectation(resolved: Resolved) -> str:
     """The reason for the number of epochs, what to expect, and how to get a first result sooner."""
     recipe = resolved.recipe
     views = recipe.train.epochs * len(resolved.images) * recipe.views.number / 1e6
-    why = "200 epochs are the most that the paper trains" if recipe.train.epochs == 200 else "with fewer it learns less"
+    most = "200 epochs, the paper's usual number, are the most that are picked"
+    why = most if recipe.train.epochs == 200 else "with fewer epochs it learns less"
     return (
         f"{views:.1f} million views in total; {why}. For a quick first result, use --minutes 5: this is enough for "
         "duplicates and a rough map; search and clusters keep improving with longer training."
@@ -87,7 +88,7 @@ def without_content(pixels: NDArray[np.uint8]) -> list[str]:
     if (some == some[0]).all():
         return [f"all {len(some):,} images that were looked at are the same: nothing can be learned from them."]
     if (some == some[:, :1, :1]).all():
-        return [f"each of {len(some):,} images that were looked at is one colour: little can be learned from them."]
+        return [f"each of the {len(some):,} images that were looked at is one colour: little can be learned from them."]
     return []
 
 
