@@ -118,7 +118,7 @@ def _mean(figures: Sequence[str]) -> str:
 
 
 def runs(entries: Iterable[ledger.Entry]) -> str:
-    """A table with one row per trained run: its training time and all its results."""
+    """A table with one row per run: its training time and all its results. The data is CIFAR-10 if not named."""
     lines = [
         "| Run | epochs | seed | minutes | linear CIFAR-10 | linear CIFAR-100 | retrieval top-10 | weights |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -134,11 +134,13 @@ def runs(entries: Iterable[ledger.Entry]) -> str:
         views += f" and {small} small" if small else ""
         epochs = recipe["train"]["epochs"] if document["method"] != "random" else "-"
         minutes = f"{document['seconds'] / 60:.1f}" if document["method"] != "random" else "-"
+        name = recipe["data"]["name"]
+        trained_on = f", on {name}" if name != "cifar10" and document["method"] != "random" else ""
         weights = (
             f"[{entry.backbone.stat().st_size // 1000} kB]({entry.backbone.name})" if entry.backbone else "by seed"
         )
         cells = (
-            f"[{document['method']}{views}, {recipe['backbone']['name']}]({entry.path.name})",
+            f"[{document['method']}{views}, {recipe['backbone']['name']}{trained_on}]({entry.path.name})",
             *(epochs, document["seed"], minutes),
             _figure(document, "linear", "cifar10", "classifier"),
             _figure(document, "linear", "cifar100"),
