@@ -155,9 +155,7 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
 
 def _dataset(data: str | Path) -> Dataset | None:
     """The facts, if `data` names a dataset; None if it is a folder."""
-    if str(data) in sets.names() and not (isinstance(data, Path) and data.exists()):
-        return sets.get(str(data))
-    return None
+    return sets.get(str(data)) if sets.is_dataset(data) else None
 
 
 def _check_split(dataset: Dataset, split: str) -> None:
