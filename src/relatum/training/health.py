@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relatum.features.extract import evaluating
+from relatum.backbones import evaluating
 
 MOST_IMAGES = 256  # enough for a standard deviation; at 32×32 a pass of Conv-4 takes some 20 ms
 # Spread-out representations of d features have a standard deviation near 1/√d. Random weights of Conv-4 reach a tenth
