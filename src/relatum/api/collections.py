@@ -6,12 +6,14 @@ immediate, and new images are added to it.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from relatum import config
 from relatum.api.runs import StrPath, architecture_of, note_unfinished, optional_path
 from relatum.collection.rows import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
-from relatum.errors import require_positive
+from relatum.errors import InputError, require_positive
 
 if TYPE_CHECKING:  # torch is imported when a backbone is loaded
     from torch import nn
@@ -46,6 +48,8 @@ def duplicates(
         root: data root folder.
         progress: show a progress bar.
     """
+    if threshold is not None and not 0 <= threshold < math.inf:
+        raise InputError(f"--threshold {threshold:g} is out of range: it must be 0 or more, and finite.")
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.duplicates import THRESHOLD, near_duplicates
@@ -135,6 +139,7 @@ def cluster(
         root: data root folder.
         progress: show a progress bar.
     """
+    seed = config.seed(seed)
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.clusters import find_clusters
