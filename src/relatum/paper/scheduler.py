@@ -179,12 +179,16 @@ class Job:
     outcome: Outcome = field(default_factory=Outcome)
 
     def run_on(self, worker: Worker) -> Outcome:
-        """Pretrain, evaluate and write the ledger entry."""
-        if self._pretrain(worker):
-            for evaluation in self.evaluations:
-                self._evaluate(worker, evaluation)
-        if self.results.trained(self.run) and RunFolder(self.results.run_dir(self.run)).exists():
-            self._write_ledger_entry()
+        """Pretrain, evaluate and write the ledger entry; an error in the files of this run stops no other job."""
+        try:
+            if self._pretrain(worker):
+                for evaluation in self.evaluations:
+                    self._evaluate(worker, evaluation)
+            if self.results.trained(self.run) and RunFolder(self.results.run_dir(self.run)).exists():
+                self._write_ledger_entry()
+        except InputError as error:
+            self.outcome.failed[self.run.id] = str(error)
+            worker.log(f"{self.label} {self.run.id}: failed, {error}")
         return self.outcome
 
     def _pretrain(self, worker: Worker) -> bool:
