@@ -19,6 +19,7 @@ from relatum.errors import InputError, RelatumError
 
 pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
+HTTPFileSystem = pytest.importorskip("fsspec.implementations.http").HTTPFileSystem
 
 
 @pytest.fixture
@@ -122,3 +123,15 @@ def test_listing_over_a_bad_network_loses_no_image(server: str, monkeypatch: pyt
     images = relatum.data.load(server)
     assert (len(images), images.skipped) == (90, ())
     assert number_of(images.images[:]).tolist() == list(range(90))
+
+
+def test_a_server_that_does_not_state_sizes(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shards were recorded as empty, in a list that is kept."""
+
+    async def info(self: object, url: str, **options: object) -> dict[str, object]:
+        return {"name": url, "size": None, "type": "file"}
+
+    monkeypatch.setattr(HTTPFileSystem, "_info", info)
+    monkeypatch.setattr(HTTPFileSystem, "cachable", False)  # those of other tests have the real one
+    with pytest.raises(InputError, match=r"part-000\.tar cannot be streamed: its server does not state"):
+        relatum.data.load(server)

@@ -202,9 +202,12 @@ class RemoteShards:
 
         def size(path: str) -> int | None:
             try:
-                return int(_patient(lambda: self._system.info(path)["size"], path) or 0)
+                stated = _patient(lambda: self._system.info(path)["size"], path)
             except FileNotFoundError:
                 return None
+            if stated is None:
+                raise InputError(f"{path} cannot be streamed: its server does not state how large it is.")
+            return int(stated)
 
         with ThreadPoolExecutor(REQUESTS) as pool:
             return list(pool.map(size, self._paths))
