@@ -69,11 +69,11 @@ def load(
     dataset = _dataset(data)
     if dataset is not None:
         _check_split(dataset, split)
+        if storage == "stream":
+            raise InputError(f"{dataset.name} cannot be streamed: only tar shards can (relatum data shard).")
         images: ImageSet = registry.resolve(dataset.reader)(dataset, split, data_root(root))
         if side is not None and side != images.side:
             images = resized(images, side)
-        if storage == "stream":
-            raise InputError(f"{dataset.name} cannot be streamed: only tar shards can (relatum data shard).")
     else:
         images = _load_files(data, split, storage, cache_bytes, side=side, strict=strict, threads=threads, **statistics)
     if strict and images.skipped:
@@ -92,7 +92,12 @@ def _load_files(
         return stream.load(store, split, side=side, **options)
     if is_url(data) and not str(data).startswith("file://"):
         raise InputError(f"{data} can only be streamed (data.storage = stream): download it to decode it once.")
-    return folder.load(find_folder(str(data).removeprefix("file://")), split, side=side)
+    return folder.load(find_folder(_without_scheme(data)), split, side=side)
+
+
+def _without_scheme(data: str | Path) -> str:
+    """The path in a `file://` URL; anything else as it is."""
+    return str(data).removeprefix("file://")
 
 
 def _is_large(store: Store, side: int | None) -> bool:
@@ -114,10 +119,10 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     dataset = _dataset(data)
     if dataset is not None:
         names = tuple(dataset.splits)
-    elif is_url(data):
-        names = stream.split_names_of(stream.open_shards(data))
+    elif (store := stream.open_shards(data) if is_url(data) else None) is not None:
+        names = stream.split_names_of(store)
     else:
-        names = tuple(folder.splits(folder.scan(find_folder(data))))
+        names = tuple(folder.splits(folder.scan(find_folder(_without_scheme(data)))))
     splits: dict[str, Any] = {}
     missing: Absent | None = None
     first: ImageSet | None = None
