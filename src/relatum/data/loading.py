@@ -7,7 +7,6 @@ that exists). Everything else is a folder of images.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,14 +17,14 @@ from PIL import Image
 
 from relatum import registry
 from relatum.data import folder, sets
-from relatum.data.dataset import RGB, Dataset
+from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
 from relatum.data.paths import Absent, data_root
 from relatum.data.stream import loading as stream
 from relatum.data.stream.index import open_index
 from relatum.data.stream.loading import CACHE_BYTES
 from relatum.data.stream.store import Store, is_url
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError, three_numbers, unknown
 from relatum.system.files import expand_user, nearest_path
 
 
@@ -65,7 +64,8 @@ def load(
     """
     if side is not None and not 8 <= side <= 1024:
         raise InputError(f"side = {side} is out of range: it must be from 8 to 1024 pixels.")
-    statistics = {key: _triple(key, value) for key, value in (("mean", mean), ("std", std)) if value is not None}
+    given = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
+    statistics = {key: three_numbers(key, value, positive=key == "std") for key, value in given.items()}
     dataset = _dataset(data)
     if dataset is not None:
         _check_split(dataset, split)
@@ -202,18 +202,6 @@ def _unreadable(images: ImageSet) -> InputError:
     return InputError(
         f"{number} file{'s' * (number > 1)} of {images.name} cannot be read, and --strict was given: {first}{more}."
     )
-
-
-def _triple(key: str, values: Sequence[float]) -> RGB:
-    try:
-        numbers = tuple(float(v) for v in values)
-    except (TypeError, ValueError):
-        numbers = ()
-    if len(numbers) != 3 or not all(math.isfinite(v) for v in numbers) or (key == "std" and min(numbers) <= 0):
-        raise InputError(
-            f"{key} = {values!r} must be three numbers{' above 0' * (key == 'std')}, for red, green and blue."
-        )
-    return numbers[0], numbers[1], numbers[2]
 
 
 def resized(images: ImageSet, side: int) -> ImageSet:
