@@ -52,18 +52,11 @@ def duplicates(
         raise InputError(f"--threshold {threshold:g} is out of range: it must be 0 or more, and finite.")
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
-    from relatum.collection.duplicates import THRESHOLD, near_duplicates
+    from relatum.collection.duplicates import THRESHOLD, find_duplicates
     from relatum.collection.indexing import detail_reader
 
-    groups = near_duplicates(
-        index.signatures,
-        resolutions=index.sizes.min(1).tolist(),
-        digests=index.digests.tolist(),
-        sizes=index.pixels_and_bytes,
-        lossless=index.lossless,
-        detail=detail_reader(data, index.files.tolist()),
-        threshold=THRESHOLD if threshold is None else threshold,
-    )
+    detail = detail_reader(data, index.files.tolist())
+    groups = find_duplicates(index, detail=detail, threshold=THRESHOLD if threshold is None else threshold)
     names = [str(file) for file in index.files]
     result = [DuplicateGroup(tuple(names[i] for i in g.members), g.exact, g.difference) for g in groups]
     return _saved(result, target)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum.collection.index import Index
 from relatum.collection.isolated import isolated_groups
 from relatum.collection.registration import (
     CONTRAST,
@@ -58,6 +59,19 @@ class Group:
     members: tuple[int, ...]
     exact: bool
     difference: float
+
+
+def find_duplicates(index: Index, *, detail: Detail | None = None, threshold: float = THRESHOLD) -> list[Group]:
+    """`near_duplicates` of the images of an index."""
+    return near_duplicates(
+        index.signatures,
+        resolutions=index.sizes.min(1).tolist(),
+        digests=index.digests.tolist(),
+        sizes=index.pixels_and_bytes,
+        lossless=index.lossless,
+        detail=detail,
+        threshold=threshold,
+    )
 
 
 def near_duplicates(
