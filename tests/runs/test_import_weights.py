@@ -87,7 +87,9 @@ def test_a_plain_state_dict_is_supervised(tmp_path: Path) -> None:
     assert read_recipe(import_weights(tmp_path / "a.pt", "conv4", tmp_path / "run")).method == "supervised"
 
 
-@pytest.mark.parametrize("name", ["recipe.toml", "backbone.safetensors", "checkpoints/last.ckpt"])
+@pytest.mark.parametrize(
+    "name", ["recipe.toml", "run.json", "backbone.safetensors", "relation.safetensors", "checkpoints/last.ckpt"]
+)
 def test_a_folder_with_a_run_or_its_remains_is_refused(tmp_path: Path, name: str) -> None:
     file = save(tmp_path / "a.tar")
     present = tmp_path / "run" / name

@@ -65,15 +65,16 @@ def import_weights(
             folder.update_record(status="imported", source=Path(file).name, version=__version__)
             folder.write_recipe(recipe)  # last: only a folder with a recipe is a run
         except BaseException:
-            for path in (folder.backbone, folder.relation, folder.record, folder.recipe):  # nothing else is ours
+            for path in (folder.recipe, folder.record, folder.backbone, folder.relation):  # nothing else is ours
                 path.unlink(missing_ok=True)
             raise
     return folder.path
 
 
 def _refuse_run(folder: RunFolder) -> None:
-    """Refuse a folder with a run, or with the weights or checkpoints of one whose recipe is lost."""
-    if folder.exists() or folder.finished() or folder.has_checkpoints():
+    """Refuse a folder with anything of a run, which an import would overwrite, or remove if it failed."""
+    written = (folder.recipe, folder.record, folder.backbone, folder.relation)
+    if any(path.exists() for path in written) or folder.has_checkpoints():
         raise InputError(f"{folder.path} already contains a run; choose another --out.")
 
 
