@@ -11,11 +11,13 @@ command line is running. Commands without a public function (`relatum list`, `re
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("relatum_on_command_line", default=False)
 _SWITCHES = ("resume", "overwrite", "strict", "json", "dry-run", "render", "debug", "preprocess", "stream")
@@ -154,6 +156,17 @@ def require_positive(name: str, number: int) -> None:
     """Raise an error unless a count is at least 1."""
     if number < 1:
         raise InputError(f"{name} = {number} is out of range: it must be at least 1.")
+
+
+def three_numbers(name: str, values: Iterable[Any], *, positive: bool) -> tuple[float, float, float]:
+    """Three finite numbers for the channels, or an error; `positive` ones are greater than 0."""
+    try:
+        numbers = tuple(float(value) for value in values)
+    except (TypeError, ValueError):  # one number, or text
+        numbers = ()
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (positive and min(numbers) <= 0):
+        raise InputError(f"{name} = {values!r} must be three numbers{' above 0' * positive}, for red, green and blue.")
+    return numbers[0], numbers[1], numbers[2]
 
 
 def missing_package(feature: str, package: str) -> InputError:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import relatum
 from relatum import backbones, registry
 from relatum.errors import InputError
+from relatum.objectives.deepinfomax import DeepInfoMax
+from relatum.objectives.relational import RelationalReasoning
 
 PARAMETERS = {"conv4": 24_648, "resnet8": 77_392, "resnet32": 466_256, "resnet56": 855_120, "resnet34": 21_284_672}
 BLOCKS = {"resnet8": (1, 1, 1), "resnet32": (5, 5, 5), "resnet56": (9, 9, 9), "resnet34": (3, 4, 6, 3)}
@@ -150,3 +154,33 @@ def test_an_output_that_is_not_a_tensor_is_named() -> None:
     ):
         with pytest.raises(InputError, match="a backbone must give \\(N, d\\) representations; this one gives a dict"):
             use()
+
+
+class FrozenNorms(nn.Module):
+    """A custom backbone whose batch-norms are frozen while it is trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.train()
+        self.norm.eval()
+
+    def stem(self, x: Tensor) -> Tensor:
+        return self.norm(self.convolution(x))
+
+    def body(self, first_map: Tensor) -> Tensor:
+        return first_map.mean((2, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(self.stem(x))
+
+
+@pytest.mark.parametrize("method", [RelationalReasoning, partial(DeepInfoMax, num_features=4)])
+def test_a_trial_pass_leaves_frozen_parts_frozen(method: Callable[[nn.Module], nn.Module]) -> None:
+    """The pass over two blank images that tells the size of a representation put all parts in training mode."""
+    network = FrozenNorms()
+    method(network)
+    assert (network.training, network.convolution.training, network.norm.training) == (True, True, False)
+    with pytest.raises(InputError, match="failed"):
+        backbones.check_side(network, "timm:any", 2)
+    assert not network.norm.training

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from relatum import bench, cli
-from relatum.errors import InputError
+from relatum.errors import InputError, command_line
 
 SMALL: dict[str, Any] = {"views": 2, "batch_size": 4, "repeats": 1}
 
@@ -50,3 +50,14 @@ def test_the_others_have_the_fields_of_the_contract(what: str, capsys: pytest.Ca
 def test_an_unknown_benchmark() -> None:
     with pytest.raises(InputError, match="did you mean 'head'"):
         bench.run("haed")
+
+
+@pytest.mark.parametrize(
+    ("what", "option"), [("views", "repeats"), ("step", "batch_size"), ("views", "side"), ("head", "views")]
+)
+def test_impossible_sizes_are_refused(what: str, option: str) -> None:
+    """They were unexpected errors of the libraries, after the first implementation had been measured."""
+    with command_line(), pytest.raises(InputError, match=f"--{option.replace('_', '-')} 0 is out of range"):
+        bench.run(what, **{option: 0})
+    with pytest.raises(InputError, match="at least 2"):
+        bench.run("head", batch_size=1)

@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageEnhance
 
+import relatum
 from relatum.collection.duplicates import near_duplicates
+from relatum.collection.maps import maps
 from relatum.collection.registration import DETAIL
 from relatum.collection.signatures import describe
 from relatum.data.decode import decode
+from relatum.errors import InputError
 
 
 def pictures(count: int, seed: int = 0) -> np.ndarray:
@@ -205,3 +208,29 @@ def test_lossless_images_of_one_size_in_two_colours_are_not_copies_and_a_darker_
     assert groups([0, 1], lossless=False) == [(0, 1)]  # the difference alone does not tell them apart
     assert groups([0, 1], lossless=True) == []
     assert groups([0, 2], lossless=True) == [(0, 1)]
+
+
+def test_files_without_a_digest_are_no_copies_of_one_another() -> None:
+    """The digest of a file that could not be read is empty; two such files were reported as having the same bytes."""
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 96, 96, 3)).astype(np.uint8)
+    signatures, _ = describe(pictures)
+    assert near_duplicates(signatures, digests=["", "", "a"]) == []
+    (group,) = near_duplicates(signatures[[0, 0, 1]], digests=["", "", "a"])
+    assert (group.members, group.exact) == ((0, 1), False)
+
+
+@pytest.mark.parametrize("threshold", [float("nan"), float("inf"), -0.1])
+def test_an_impossible_threshold_is_refused_before_the_work(threshold: float) -> None:
+    with pytest.raises(InputError, match="threshold"):
+        relatum.duplicates("no run", "no folder", threshold=threshold)
+
+
+def test_any_seed_of_a_run_gives_a_map() -> None:
+    """`explore --seed 4294967296` trained, and stopped with an unexpected error when it drew the map."""
+    features = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+    assert maps(features, 2**63 - 1)["t-SNE"].shape == (12, 2)
+    for seed in (-1, 2**63):
+        with pytest.raises(InputError, match="out of range"):
+            relatum.explore("no folder", seed=seed)
+        with pytest.raises(InputError, match="out of range"):
+            relatum.cluster("no run", "no folder", seed=seed)

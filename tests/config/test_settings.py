@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from relatum import config
 from relatum.config.settings import build, setting, table
 from relatum.errors import InputError
 
@@ -65,3 +66,17 @@ def test_none_and_auto_mean_not_set() -> None:
 
 def test_table_is_plain() -> None:
     assert table(Example(triple=(1.0, 2.0, 3.0)))["triple"] == [1.0, 2.0, 3.0]
+
+
+def test_numbers_that_a_file_could_not_hold_are_refused() -> None:
+    """A recipe with a whole number beyond 64 bits was written and could not be read again. JSON has no infinity."""
+    assert config.Recipe.from_values({"log.every_steps": 2**63 - 1}).log.every_steps == 2**63 - 1
+    for key, value, message in (
+        ("log.every_steps", 2**63, "within 64 bits"),
+        ("log.every_steps", "1" + "0" * 30, "within 64 bits"),
+        ("train.lr", float("inf"), "not a finite number"),
+        ("train.warmup_epochs", "inf", "not a finite number"),
+        ("data.mean", [0.5, float("nan"), 0.5], "not a finite number"),
+    ):
+        with pytest.raises(InputError, match=message):
+            config.Recipe.from_values({key: value})

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from relatum.data.dataset import Archive
 from relatum.data.download import get
 from relatum.data.sets import cifar
 from relatum.errors import InputError, RelatumError
+from relatum.system.locks import try_lock
 
 
 class Server:
@@ -224,3 +226,33 @@ def test_every_dataset_can_be_downloaded_or_says_how_to_get_it() -> None:
             assert len(archive.md5) == 32
             assert archive.url.startswith("http")
             assert archive.size > 10**8
+
+
+def test_a_part_is_locked_until_its_checksum_is_known(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That takes seconds. Another download that began then appended to the file, or began it again."""
+    locked, real = [], download._md5
+
+    def md5(file: Path) -> str:
+        if file.suffix == ".part":
+            with file.open("ab") as other:
+                locked.append(not try_lock(other))
+        return real(file)
+
+    monkeypatch.setattr(download, "_md5", md5)
+    get("cifar100", tmp_path)
+    assert locked == [True]
+
+
+def test_a_part_that_another_download_has_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was completed and renamed after this download opened it, and before it was locked."""
+    part = tmp_path / "a.zip.part"
+
+    def complete(out: IO[bytes]) -> bool:
+        part.rename(tmp_path / "a.zip")
+        return False
+
+    monkeypatch.setattr(download, "_in_use", complete)
+    with pytest.raises(InputError, match="being written by another download"):
+        download._fetch("http://127.0.0.1:1/a.zip", tmp_path / "a.zip", "")

@@ -113,3 +113,16 @@ def test_no_torch() -> None:
     modules = [".".join(("relatum.data", *p.relative_to(package).with_suffix("").parts)) for p in package.rglob("*.py")]
     code = f"import sys, {', '.join(modules)}; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_info_of_a_folder_named_by_a_url(tmp_path: Path, picture) -> None:
+    """Only shards were expected at a URL: a folder of images was an unexpected AssertionError."""
+    picture(tmp_path / "photos" / "a.png")
+    facts = relatum.data.info(f"file://{tmp_path / 'photos'}")
+    assert (facts["images"], facts["splits"].keys()) == (1, {"train"})
+
+
+def test_a_dataset_that_cannot_be_streamed_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("relatum.data.readers.shapes.read", lambda *_: pytest.fail("it is read first"))
+    with pytest.raises(InputError, match="shapes cannot be streamed"):
+        relatum.data.load("shapes", storage="stream")

@@ -205,3 +205,17 @@ def test_odd_images_and_batches_in_memory() -> None:
     for empty in (np.zeros((0, 4, 3), np.float32), np.zeros((0, 0, 3), np.uint8)):
         with pytest.raises(InputError, match="has no pixels"):
             embed(module, [empty])
+
+
+def test_a_path_is_a_folder_even_if_it_has_the_name_of_a_dataset(
+    own_run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The generated dataset `shapes` was embedded and searched instead of the folder."""
+    folder.rename(tmp_path / "shapes")
+    monkeypatch.chdir(tmp_path)
+    query = Path("shapes") / "cats" / "03.png"
+    assert embed(own_run, Path("shapes"), progress=False).shape == (12, 64)
+    hits = search(own_run, Path("shapes"), [query], top=2, out=tmp_path / "sheet.png", progress=False)
+    assert hits[0].file == str(Path("cats") / "03.png")
+    assert len(indexing.build_index(own_run, Path("shapes"), progress=False)) == 12
+    assert len(relatum.duplicates(own_run, Path("shapes"), progress=False)) == 0

@@ -74,3 +74,19 @@ def test_the_model_is_scaled_by_measured_seconds_of_this_machine_first(tmp_path:
 @pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (720, "12 min"), (19_800, "5.5 h"), (276_480, "3.2 days")])
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_what_is_no_time_of_this_model_is_left_out(tmp_path: Path) -> None:
+    """The time is of the images without the held-out part; and an entry of another version may hold anything."""
+    part = dataclasses.replace(RUN, val_fraction=0.5)
+    recipe = part.recipe().tables()
+    entry = {"id": "a", "recipe": recipe, "evaluations": [], "seconds": 2 * estimate.run_seconds(part)}
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "a.json").write_text(json.dumps(entry))
+    for number, changes in enumerate(
+        ({"seconds": "long"}, {"recipe": {**recipe, "views": 3}}, {"recipe": {"method": []}})
+    ):
+        (tmp_path / "ledger" / f"{number}.json").write_text(json.dumps({**entry, **changes}))
+    results = Results(tmp_path / "out", [tmp_path / "ledger"])
+    assert estimate.scale(results) == pytest.approx(2.0)
+    assert Results._recorded({"seconds": "long"}) is None

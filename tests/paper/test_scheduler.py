@@ -20,7 +20,9 @@ from relatum.paper.measured import Results, score
 from relatum.paper.plan import plan
 from relatum.paper.reproduce import reproduce
 from relatum.paper.scheduler import Outcome, execute, missing
+from relatum.runs import ledger
 from relatum.system.cpus import available_cpus
+from relatum.system.files import with_checksum, write_json
 
 STUB = (sys.executable, str(Path(__file__).with_name("stub.py")))
 RunStub = Callable[[Plan], tuple[Results, Outcome]]
@@ -271,3 +273,37 @@ def test_a_command_that_cannot_start_is_a_failure_not_a_crash(tmp_path: Path) ->
     outcome = execute(asked, results, command=(str(tmp_path / "no-such-program"),))
     assert "cannot start" in next(iter(outcome.failed.values()))
     assert score(asked.tables[0].cells[0], results).status == measured.FAILED
+
+
+def test_weights_of_the_ledger_do_not_take_the_place_of_a_score_that_only_training_writes(
+    run_stub: RunStub, tmp_path: Path, trace: Path
+) -> None:
+    """They were unpacked, also over trained ones, and the missing score was then reported as a failure."""
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("supervised",), (1,)))
+    results, _ = run_stub(asked)
+    path = results.out / "ledger" / f"{asked.runs[0].id}.json"
+    without = {**json.loads(path.read_text()), "evaluations": []}
+    write_json(path, with_checksum(without))
+    assert path.with_suffix(".safetensors").exists()
+    trace.write_text("")
+    again = Results(tmp_path / "again", [path.parent])
+    assert not execute(asked, again, command=STUB).failed
+    assert [line.split()[0] for line in trace.read_text().splitlines()] == ["pretrain"]
+    assert score(asked.tables[0].cells[0], again).status == measured.DONE
+
+
+def test_a_run_whose_files_were_changed_stops_no_other_job(run_stub: RunStub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one ended the command: the other runs did not start, and no table was written."""
+    asked = plan(["linear-evaluation"], Request(("cifar10",), ("conv4",), ("relational",), (1, 2)))
+    real = ledger.collect
+
+    def collect(run: Path, commands: list[str]) -> dict[str, object]:
+        if run.name == asked.runs[0].id:
+            raise InputError("recipe.toml was changed after the run started")
+        return real(run, commands)
+
+    monkeypatch.setattr(ledger, "collect", collect)
+    results, outcome = run_stub(asked)
+    assert outcome.failed == {asked.runs[0].id: "recipe.toml was changed after the run started"}
+    assert results.trained(asked.runs[1])
+    assert (results.out / "ledger" / f"{asked.runs[1].id}.json").exists()

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from runmaker import CLASSES, HOSTILE, RunMaker, blobs
 
-from relatum import __version__
+from relatum import __version__, api
 from relatum.errors import InputError
 from relatum.report import build
 
@@ -475,3 +475,8 @@ def test_no_content_of_a_run_folder_stops_the_page(info: Any, lines: list[Any], 
     (folder / "metrics.jsonl").write_text("\n".join(json.dumps(line) for line in lines), "utf-8")
     (folder / "evaluations" / "linear-cifar10-test.json").write_text(json.dumps(result), "utf-8")
     page_of([folder], tmp_path / "report.html")
+
+
+def test_no_run_at_all_is_refused() -> None:
+    with pytest.raises(InputError, match="no run to report on"):
+        api.report([])

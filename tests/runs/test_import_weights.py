@@ -85,3 +85,34 @@ def test_the_method_is_recognised_by_its_heads(tmp_path: Path, method: str) -> N
 def test_a_plain_state_dict_is_supervised(tmp_path: Path) -> None:
     torch.save(backbones.build("conv4").state_dict(), tmp_path / "a.pt")
     assert read_recipe(import_weights(tmp_path / "a.pt", "conv4", tmp_path / "run")).method == "supervised"
+
+
+@pytest.mark.parametrize(
+    "name", ["recipe.toml", "run.json", "backbone.safetensors", "relation.safetensors", "checkpoints/last.ckpt"]
+)
+def test_a_folder_with_a_run_or_its_remains_is_refused(tmp_path: Path, name: str) -> None:
+    file = save(tmp_path / "a.tar")
+    present = tmp_path / "run" / name
+    present.parent.mkdir(parents=True)
+    present.write_text("of the user")
+    with pytest.raises(InputError, match="already contains a run"):
+        import_weights(file, "conv4", tmp_path / "run")
+    assert present.read_text() == "of the user"
+    assert [path for path in (tmp_path / "run").rglob("*") if path.is_file()] == [present]
+
+
+def test_a_failed_import_leaves_the_files_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It removed everything in the folder that has the name of a file or folder of a run."""
+    file, out = save(tmp_path / "a.tar", relation=RelationHead(64).state_dict()), tmp_path / "project"
+    for name in ("index/index.html", "features/notes.txt", "metrics.jsonl", "report.html"):
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text("of the user")
+    before = sorted(out.rglob("*"))
+
+    def full(self: RunFolder, recipe: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunFolder, "write_recipe", full)
+    with pytest.raises(OSError, match="No space left"):
+        import_weights(file, "conv4", out)
+    assert sorted(path for path in out.rglob("*") if path.name != ".lock") == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -104,3 +105,21 @@ def test_weights_restored_beside_an_interrupted_training_can_be_collected(tmp_pa
     assert ledger.restore(ledger.read(tmp_path / "ledger")[0], folder.path)
     assert not folder.recipe_changed()
     assert ledger.collect(folder.path)["recipe"] == config.read_toml(tmp_path / "run" / "recipe.toml")
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_an_entry_is_not_unpacked_over_a_run_that_is_not_finished(tmp_path: Path, training: bool) -> None:
+    """Its recipe was replaced, and with the weights of the entry the run counted as finished."""
+    run = finished(tmp_path / "run")
+    path = ledger.write(tmp_path / "ledger", {**ledger.collect(run), "id": "entry"})
+    ledger.keep_weights(run, path)
+    unfinished = RunFolder(tmp_path / "runs" / "entry")
+    unfinished.checkpoints.mkdir(parents=True)
+    unfinished.recipe.write_text("of this run")
+    if not training:
+        unfinished.last.write_bytes(b"a checkpoint")
+    lock = unfinished.lock() if training else nullcontext()
+    with lock, pytest.raises(InputError, match="contains a run that is not finished"):
+        ledger.unpack(path, tmp_path / "runs")
+    assert unfinished.recipe.read_text() == "of this run"
+    assert not unfinished.finished()

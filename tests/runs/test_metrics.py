@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from relatum.runs.metrics import MetricsWriter, read_metrics, rows_digest
+from relatum.runs.metrics import MetricsWriter, parse_row, read_metrics, rows_digest
 
 
 def test_metrics_are_cut_back_to_the_step(tmp_path: Path) -> None:
@@ -85,3 +85,9 @@ def test_a_line_that_is_written_in_parts(tmp_path: Path) -> None:
     writer.write({"step": 1, "loss": 0.25})
     writer.close()
     assert read_metrics(tmp_path / "metrics.jsonl") == [{"step": 1, "loss": 0.25}]
+
+
+@pytest.mark.parametrize("step", ["NaN", "Infinity", "-1", "true", "null", '"7"'])
+def test_a_step_is_a_number(step: str) -> None:
+    """The display of `reproduce --executor ray` failed on others."""
+    assert parse_row(f'{{"step": {step}, "loss": 1.0}}'.encode()) is None

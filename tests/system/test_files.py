@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -146,3 +149,20 @@ def test_a_long_name_fits_in_a_file_name_and_stays_its_own(name: str) -> None:
     assert file_safe(safe) == safe
     assert file_safe(f"{name}b") != safe
     assert file_safe("My photos (new)!") == "My-photos-new"
+
+
+def test_the_umask_survives_two_threads_that_read_it_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can only be read by changing it. Files written by several jobs of `reproduce` could leave it at 0 for good."""
+    masks, real = [0o027], threading.Barrier(2)
+
+    def umask(mask: int) -> int:
+        before = masks[-1]
+        masks.append(mask)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            real.wait(0.2)  # both threads are here if nothing keeps them apart
+        return before
+
+    monkeypatch.setattr(files.os, "umask", umask)
+    with ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(lambda _: files._umask(), range(2)))
+    assert (results, masks[-1]) == ([0o027, 0o027], 0o027)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from typing import Any
 
 import pytest
 
@@ -121,3 +122,22 @@ def test_a_signal_while_torch_is_imported_waits_for_the_end_of_the_import() -> N
     with pytest.raises(signals.Stop), signals.raising():
         run()
     assert finished == [True]
+
+
+def test_a_handler_that_python_did_not_install_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`signal.signal` gives None for such a handler, and does not take it back."""
+    real, calls = signal.signal, []
+
+    def fake(number: int, handler: Any) -> Any:
+        assert handler is not None
+        calls.append(handler)
+        before = real(number, handler)
+        return None if len(calls) == 1 else before
+
+    usual = signal.getsignal(signal.SIGUSR2)
+    monkeypatch.setattr(signals.signal, "signal", fake)
+    with signals.handle([signal.SIGUSR2], signal.SIG_IGN):
+        pass
+    monkeypatch.undo()
+    real(signal.SIGUSR2, usual)
+    assert calls == [signal.SIG_IGN]

@@ -9,6 +9,7 @@ import pytest
 
 import relatum
 from relatum.errors import InputError
+from relatum.training.batches import BatchMaker
 from relatum.training.budget import plan
 
 COSTS = {2: 0.01, 4: 0.02, 8: 0.04, 16: 0.08, 32: 0.16}
@@ -73,3 +74,20 @@ def test_impossible_budgets_are_refused_before_any_image_is_read(
     monkeypatch.setattr("relatum.training.resolve.resolve", lambda *_, **__: pytest.fail("the images are read first"))
     with pytest.raises(InputError, match="minutes"):
         relatum.pretrain("shapes", out=tmp_path / "a", quiet=True, **options)  # type: ignore[arg-type]
+
+
+def test_what_is_decoded_ahead_is_given_up_after_each_measurement(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise up to 32 steps of a stream are decoded while the next number of views is measured."""
+    made, closed, real = [], [], BatchMaker.__init__
+
+    def init(self: BatchMaker, *arguments: object, **options: object) -> None:
+        made.append(self)
+        real(self, *arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(BatchMaker, "__init__", init)
+    monkeypatch.setattr(BatchMaker, "close", lambda self: closed.append(self))
+    relatum.pretrain(pictures, out=tmp_path / "run", minutes=0.02, compile="off", threads=1, quiet=True)
+    assert len(made) == 3
+    assert closed == made

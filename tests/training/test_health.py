@@ -151,3 +151,17 @@ def test_images_without_content_are_noticed_before_training() -> None:
     flat = np.broadcast_to(np.arange(250, dtype=np.uint8)[:, None, None, None], (250, 4, 4, 3))
     assert "one colour" in without_content(flat)[0]
     assert without_content(np.random.default_rng(0).integers(0, 255, (5, 4, 4, 3), np.uint8)) == []
+
+
+@pytest.mark.parametrize("chance", [None, 2.0])
+def test_a_resumed_run_knows_nothing_of_the_steps_before(chance: float | None) -> None:
+    """The first rows after a resume were said to be at chance "since step 0", whatever had been learned before."""
+    warnings: list[str] = []
+    health = Health(64, warnings.append, chance_loss=chance)
+    row = {"loss": 2.0, "positive_accuracy": 0.5, "negative_accuracy": 0.5}
+    for step in (10_010, 10_500):
+        health.check({"step": step, **row})
+    assert not warnings
+    health.check({"step": 10_510, **row})
+    assert warnings
+    assert all("since step 10,009" in text for text in warnings)

@@ -6,12 +6,14 @@ immediate, and new images are added to it.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from relatum import config
 from relatum.api.runs import StrPath, architecture_of, note_unfinished, optional_path
 from relatum.collection.rows import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
-from relatum.errors import require_positive
+from relatum.errors import InputError, require_positive
 
 if TYPE_CHECKING:  # torch is imported when a backbone is loaded
     from torch import nn
@@ -46,20 +48,15 @@ def duplicates(
         root: data root folder.
         progress: show a progress bar.
     """
+    if threshold is not None and not 0 <= threshold < math.inf:
+        raise InputError(f"--threshold {threshold:g} is out of range: it must be 0 or more, and finite.")
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
-    from relatum.collection.duplicates import THRESHOLD, near_duplicates
+    from relatum.collection.duplicates import THRESHOLD, find_duplicates
     from relatum.collection.indexing import detail_reader
 
-    groups = near_duplicates(
-        index.signatures,
-        resolutions=index.sizes.min(1).tolist(),
-        digests=index.digests.tolist(),
-        sizes=index.pixels_and_bytes,
-        lossless=index.lossless,
-        detail=detail_reader(data, index.files.tolist()),
-        threshold=THRESHOLD if threshold is None else threshold,
-    )
+    detail = detail_reader(data, index.files.tolist())
+    groups = find_duplicates(index, detail=detail, threshold=THRESHOLD if threshold is None else threshold)
     names = [str(file) for file in index.files]
     result = [DuplicateGroup(tuple(names[i] for i in g.members), g.exact, g.difference) for g in groups]
     return _saved(result, target)
@@ -135,6 +132,7 @@ def cluster(
         root: data root folder.
         progress: show a progress bar.
     """
+    seed = config.seed(seed)
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.clusters import find_clusters

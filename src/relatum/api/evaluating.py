@@ -12,7 +12,6 @@ from relatum.api.runs import StrPath, architecture_of, as_list, data_name, note_
 from relatum.errors import InputError
 from relatum.evaluation import Result
 from relatum.runs import ledger
-from relatum.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # torch and numpy are imported when a backbone is loaded
     import numpy as np
@@ -210,5 +209,4 @@ def report(runs: Sequence[StrPath] | StrPath, *, out: StrPath | None = None) -> 
     """
     from relatum.report import build
 
-    paths = [Path(run) for run in as_list(runs)]
-    return build(paths, Path(out) if out is not None else RunFolder(paths[0]).report)
+    return build([Path(run) for run in as_list(runs)], optional_path(out))

@@ -6,6 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
+from relatum import config
 from relatum.api.pretraining import pretrain
 from relatum.api.runs import StrPath
 from relatum.errors import InputError, Interrupted
@@ -44,6 +45,7 @@ def explore(
     Returns:
         The path of the page.
     """
+    seed = config.seed(seed)
     source = expand_user(folder)
     if not os.fspath(folder) or not source.is_dir():
         from relatum.data import find_folder

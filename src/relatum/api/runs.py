@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from relatum import config, registry
+from relatum import config
+from relatum.data import sets
 from relatum.runs.folder import RunFolder, read_recipe
 from relatum.runs.metrics import MetricsTable, read_metrics
+from relatum.system.files import expand_user
 from relatum.system.progress import Display
 
 if TYPE_CHECKING:
@@ -75,10 +77,11 @@ def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
 def data_name(data: StrPath) -> str:
     """A dataset's name as it is; a folder as an absolute path, so that a resume finds it from anywhere."""
     name = os.fspath(data)
-    if name in registry.DATASETS or not name:
+    if sets.is_dataset(data) or not name:
         return name
     try:
-        return str(Path(name).resolve()) if Path(name).exists() else name
+        path = Path(name) if Path(name).exists() else expand_user(name)
+        return str(path.resolve()) if path.exists() else name
     except OSError:  # too long for a name: `find_folder` says so
         return name
 

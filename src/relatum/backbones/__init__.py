@@ -7,9 +7,28 @@ methods that need the first feature map.
 
 from torch import nn
 
-from relatum.backbones.base import TooLarge, at_most, build, check_side, feature_size, seeded
+from relatum.backbones.base import (
+    TooLarge,
+    at_most,
+    build,
+    check_side,
+    evaluating,
+    feature_size,
+    representations,
+    seeded,
+)
 
-__all__ = ["TooLarge", "at_most", "attach_fused", "build", "check_side", "feature_size", "seeded"]
+__all__ = [
+    "TooLarge",
+    "at_most",
+    "attach_fused",
+    "build",
+    "check_side",
+    "evaluating",
+    "feature_size",
+    "representations",
+    "seeded",
+]
 
 
 def attach_fused(network: nn.Module) -> bool:

@@ -7,7 +7,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +133,30 @@ def check_side(backbone: nn.Module, name: str, side: int, small_side: int | None
         _try(backbone, small_side, f"small views may need another size for {name}: --set views.small_side={side}")
 
 
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Switch to eval mode, and afterwards restore the mode of each sub-module (some may be frozen separately)."""
+    modes = [(m, m.training) for m in module.modules()]
+    with suppress(NotImplementedError):  # a program of torch.export has no modes
+        module.eval()
+    try:
+        yield
+    finally:
+        for m, mode in modes:
+            m.training = mode
+
+
+def blank_images(backbone: nn.Module, side: int) -> torch.Tensor:
+    """Two black images, of the type and on the device of a backbone's weights."""
+    reference = next(backbone.parameters(), torch.empty(0))
+    return torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device)
+
+
 def _try(backbone: nn.Module, side: int, advice: str) -> Any:
     """What the backbone gives for two blank images."""
-    reference = next(backbone.parameters(), torch.empty(0))
-    mode = backbone.training
     try:
-        with torch.no_grad():
-            return backbone.eval()(torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device))
+        with torch.no_grad(), evaluating(backbone):
+            return backbone(blank_images(backbone, side))
     except Exception as error:  # a custom network may need other sizes or channels
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise InputError(f"a pass over two blank {side} × {side} images failed ({reason}); {advice}.") from error
-    finally:
-        backbone.train(mode)

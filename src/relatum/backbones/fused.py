@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from relatum.backbones.conv4 import Conv4
-from relatum.distributed import Reduce, merge
+from relatum.distributed import Reduce, merge, update_running
 from relatum.kernels.conv4 import TILES, backward_kernel, features, features_backward, forward_kernel
 from relatum.kernels.threads import run_chunks
 
@@ -83,13 +83,8 @@ def forward(network: Conv4, x: Tensor) -> Tensor:
     apply: Any = _Conv4.apply
     reduce = getattr(blocks[0].bn, "reduce", None)  # of a `GlobalBatchNorm`: statistics of all processes
     z, moments, count = apply(x, tuple(block.bn.eps for block in blocks), reduce, *parameters)
-    with torch.no_grad():
-        for layer, (block, moment) in enumerate(zip(blocks, moments.split([t.cout for t in TILES], 1), strict=True)):
-            norm, values = block.bn, count * (x.shape[2] >> layer) ** 2
-            norm.num_batches_tracked += 1
-            momentum = norm.momentum if norm.momentum is not None else 1 / int(norm.num_batches_tracked)
-            norm.running_mean.lerp_(moment[0].float(), momentum)
-            norm.running_var.lerp_((moment[1] * (values / (values - 1))).float(), momentum)
+    for layer, (block, moment) in enumerate(zip(blocks, moments.split([t.cout for t in TILES], 1), strict=True)):
+        update_running(block.bn, moment[0], moment[1], count * (x.shape[2] >> layer) ** 2)
     return z
 
 

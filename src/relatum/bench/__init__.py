@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from relatum.errors import unknown
+from relatum.errors import InputError, unknown
 
 if TYPE_CHECKING:
     from relatum.data import ImageSet
@@ -18,6 +18,11 @@ def run(what: str, **options: Any) -> dict[str, Any]:
     if what not in BENCHES:
         raise unknown("benchmark", what, BENCHES)
     options = {name: value for name, value in options.items() if value is not None}
+    for name in ("views", "batch_size", "side", "repeats"):
+        least = 2 if what == "head" and name in ("views", "batch_size") else 1  # a pair has two views, or two images
+        if options.get(name, least) < least:
+            flag = f"--{name.replace('_', '-')} {options[name]}"
+            raise InputError(f"{flag} is out of range: it must be at least {least}.")
     if what == "step":
         from relatum.bench.step import measure
 
@@ -41,7 +46,6 @@ def real_images(side: int | None, root: Any = None) -> ImageSet:
     from relatum.data.loading import resized
     from relatum.data.sets.cifar import CIFAR10
     from relatum.data.sets.shapes import SHAPES
-    from relatum.errors import InputError
 
     try:
         images = data.load(CIFAR10.name, "train", root=root)

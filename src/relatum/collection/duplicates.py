@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from relatum.collection.index import Index
 from relatum.collection.isolated import isolated_groups
 from relatum.collection.registration import (
     CONTRAST,
@@ -60,6 +61,19 @@ class Group:
     difference: float
 
 
+def find_duplicates(index: Index, *, detail: Detail | None = None, threshold: float = THRESHOLD) -> list[Group]:
+    """`near_duplicates` of the images of an index."""
+    return near_duplicates(
+        index.signatures,
+        resolutions=index.sizes.min(1).tolist(),
+        digests=index.digests.tolist(),
+        sizes=index.pixels_and_bytes,
+        lossless=index.lossless,
+        detail=detail,
+        threshold=threshold,
+    )
+
+
 def near_duplicates(
     signatures: Signatures,
     *,
@@ -75,7 +89,7 @@ def near_duplicates(
     Args:
         signatures: (N, SIDE, SIDE, 3) thumbnails (`signatures.describe`).
         resolutions: the smaller side of each image in pixels, where it is known: a small copy shows fewer details.
-        digests: a hash of each file, to recognise exact copies.
+        digests: a hash of each file, to recognise exact copies; empty where the file could not be read.
         sizes: number of pixels and of bytes of each file, to list the largest copy first.
         lossless: width and height of each image whose format keeps every pixel, None for the others. Two such images
             of one size are copies only if their edges and colours agree almost exactly; nothing has blurred or moved
@@ -92,13 +106,16 @@ def near_duplicates(
         links, no_copies = _compared_pairs(signatures, known, threshold, _strict(lossless), detail)
     first_with: dict[str, int] = {}
     for i, digest in enumerate(digests):
+        if not digest:  # a file that could not be read
+            continue
         j = first_with.setdefault(digest, i)
         if j != i:
             links[j, i] = 0.0
             no_copies.discard((j, i))
     groups = []
     for members, difference in isolated_groups(count, links, threshold, no_copies):
-        exact = bool(digests) and len({digests[i] for i in members}) == 1
+        contents = {digests[i] for i in members} if digests else set()
+        exact = len(contents) == 1 and "" not in contents
         ordered = sorted(members, key=lambda i: (-sizes[i][0], -sizes[i][1], i)) if len(sizes) else members
         groups.append(Group(tuple(ordered), exact, difference))
     return sorted(groups, key=lambda group: (not group.exact, group.difference, group.members))

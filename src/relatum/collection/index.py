@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum import registry
 from relatum.collection.signatures import SIDE
+from relatum.data import sets
 from relatum.data.decoded import Stamp
 from relatum.data.imageset import Skipped
 from relatum.runs.artifacts import read_arrays
@@ -99,7 +99,7 @@ def merged(parts: Sequence[Index], key: str) -> Index:
 def index_file(run: Path, data: Source, split: str) -> Path:
     """Where a run keeps the index of a folder or dataset."""
     name = os.fspath(data)
-    where = split if name in registry.DATASETS else str(expand_user(name).resolve())
+    where = split if sets.is_dataset(data) else str(expand_user(name).resolve())
     digest = hashlib.sha256(os.fsencode(where)).hexdigest()[:8]
     return RunFolder(run).index / f"{file_safe(name)}-{digest}.npz"
 

@@ -21,12 +21,11 @@ from numpy.typing import NDArray
 from torch import nn
 
 from relatum import data as sources
-from relatum import registry
 from relatum.collection.file_facts import digest, width_height_time
 from relatum.collection.index import Index, Source, index_file, merged, read_index, write_index
 from relatum.collection.registration import DETAIL
 from relatum.collection.signatures import describe
-from relatum.data import folder
+from relatum.data import folder, sets
 from relatum.data.dataset import RGB
 from relatum.data.decode import decode, formats, reason
 from relatum.data.decoded import PASSING, Stamp, decode_files
@@ -75,7 +74,7 @@ def build_index(
         module = module or load_backbone(Path(run), backbone=architecture).to(find_device(device))
         place = index_file(Path(run), data, split) if RunFolder(run).keeps_results() else None
     known = None if place is None else read_index(place)
-    if str(data) in registry.DATASETS:
+    if sets.is_dataset(data):
         images = sources.load(str(data), split, root=None if root is None else Path(root))
         index = _of_dataset(module, images, known, progress)
     else:
@@ -234,7 +233,7 @@ def detail_reader(
     Returns:
         A function of row numbers of `files`; None for a dataset, whose images are small.
     """
-    if str(source) in registry.DATASETS:
+    if sets.is_dataset(source):
         return None
     listing = replace(folder.scan(sources.find_folder(os.fspath(source))), files=[])
 

@@ -21,6 +21,7 @@ def maps(features: NDArray[np.float32], seed: int = 1) -> dict[str, Points]:
     flat[:, : components.shape[1]] = components[:, :2]
     result = {"PCA": flat}
     if len(features) >= 5:
+        seed %= 2**32  # scikit-learn and UMAP take no larger one
         result = {"t-SNE": _tsne(components, seed), **result}
         if importlib.util.find_spec("umap") is not None:
             result["UMAP"] = _umap(components, seed)

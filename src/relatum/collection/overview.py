@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.collection.clusters import find_clusters
-from relatum.collection.duplicates import Detail, Group, near_duplicates
+from relatum.collection.duplicates import Detail, Group, find_duplicates
 from relatum.collection.groups import folder_groups
 from relatum.collection.index import Index
 from relatum.collection.maps import Points, maps
@@ -64,14 +64,7 @@ def overview(index: Index, *, seed: int = 1, detail: Detail | None = None) -> Ov
         seed: random seed of clusters and maps.
         detail: reads images in detail, to tell near-duplicates from look-alikes (`duplicates.near_duplicates`).
     """
-    groups = near_duplicates(
-        index.signatures,
-        resolutions=index.sizes.min(1).tolist(),
-        digests=index.digests.tolist(),
-        sizes=index.pixels_and_bytes,
-        lossless=index.lossless,
-        detail=detail,
-    )
+    groups = find_duplicates(index, detail=detail)
     order = _outliers(index, groups)
     clusters = find_clusters(index.features, seed=seed)
     shown = _shown(len(index), groups, order)

@@ -7,6 +7,7 @@ A recipe's sections and each method's own options are such dataclasses. One mech
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 from relatum.errors import InputError, unknown
 
 T = TypeVar("T")
+_BITS = 63  # of a whole number without its sign, as TOML has them
 
 
 def setting(
@@ -77,6 +79,10 @@ def _check(key: str, value: Any, hint: Any, rules: Mapping[str, Any]) -> Any:
             bound = rules.get(word)
             if bound is not None and not fits(number, bound):  # NaN fits nothing
                 raise InputError(f"{key} = {number} is out of range: it must be {sign} {bound}.")
+        if isinstance(number, float) and not math.isfinite(number):  # JSON files of results cannot hold it
+            raise InputError(f"{key} = {number} is not a finite number.")
+        if isinstance(number, int) and number.bit_length() > _BITS:  # a recipe with it could not be read again
+            raise InputError(f"{key} = {number} is out of range: whole numbers lie within 64 bits.")
     return value
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import os
+import ssl
 import tempfile
 import time
 import urllib.error
@@ -27,6 +29,9 @@ _TIMEOUT = 30.0  # seconds without a byte
 _TRIES = 5
 _PAUSE = 1.0  # seconds before the second try; doubled each time
 _BLOCK = 1 << 20
+
+
+_NETWORK = (urllib.error.URLError, ssl.SSLError, ConnectionError, TimeoutError)
 
 
 class _Unreachable(RelatumError):
@@ -93,7 +98,7 @@ def _fetch(url: str, file: Path, md5: str) -> None:
     """Download a file completely and verify it, resuming an earlier attempt."""
     part = _part(file)
     with part.open("ab") as out:
-        if _in_use(out):
+        if _in_use(out) or not _is_still(out, part):
             raise InputError(f"{part} is being written by another download.")
         start = out.tell()
         for attempt in range(_TRIES):
@@ -106,18 +111,18 @@ def _fetch(url: str, file: Path, md5: str) -> None:
                 if error.code < 500:
                     raise _Unreachable(f"{url} could not be downloaded: {error.code} {error.reason}.") from None
                 reason = f"{error.code} {error.reason}"
-            except (urllib.error.URLError, http.client.HTTPException, ConnectionError, TimeoutError) as error:
+            except (*_NETWORK, http.client.HTTPException) as error:
                 reason = str(getattr(error, "reason", "") or error or type(error).__name__)
                 if attempt and out.tell() == start:  # no server has answered
                     raise _Unreachable(f"{url} cannot be reached: {reason}.") from None
             if attempt + 1 == _TRIES:
                 raise _Unreachable(f"{url} cannot be reached: {reason}.")
             time.sleep(_PAUSE * 2**attempt)
-    if _md5(part) != md5:
-        part.unlink()
-        raise RelatumError(
-            f"the file from {url} is not the published one (its md5 differs) and was removed: run this again."
-        )
+        if _md5(part) != md5:  # while it is locked: another download would append to it, or begin it again
+            part.unlink()
+            raise RelatumError(
+                f"the file from {url} is not the published one (its md5 differs) and was removed: run this again."
+            )
     part.replace(file)
 
 
@@ -135,6 +140,14 @@ def _in_use(out: IO[bytes]) -> bool:
     try:
         return not try_lock(out)
     except OSError:
+        return False
+
+
+def _is_still(out: IO[bytes], part: Path) -> bool:
+    """Whether an open file still has its name: another download may have completed it before it was locked."""
+    try:
+        return os.path.samestat(os.fstat(out.fileno()), part.stat())
+    except FileNotFoundError:
         return False
 
 

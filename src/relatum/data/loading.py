@@ -7,7 +7,6 @@ that exists). Everything else is a folder of images.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,14 +17,14 @@ from PIL import Image
 
 from relatum import registry
 from relatum.data import folder, sets
-from relatum.data.dataset import RGB, Dataset
+from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
 from relatum.data.paths import Absent, data_root
 from relatum.data.stream import loading as stream
 from relatum.data.stream.index import open_index
 from relatum.data.stream.loading import CACHE_BYTES
 from relatum.data.stream.store import Store, is_url
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError, three_numbers, unknown
 from relatum.system.files import expand_user, nearest_path
 
 
@@ -65,15 +64,16 @@ def load(
     """
     if side is not None and not 8 <= side <= 1024:
         raise InputError(f"side = {side} is out of range: it must be from 8 to 1024 pixels.")
-    statistics = {key: _triple(key, value) for key, value in (("mean", mean), ("std", std)) if value is not None}
+    given = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
+    statistics = {key: three_numbers(key, value, positive=key == "std") for key, value in given.items()}
     dataset = _dataset(data)
     if dataset is not None:
         _check_split(dataset, split)
+        if storage == "stream":
+            raise InputError(f"{dataset.name} cannot be streamed: only tar shards can (relatum data shard).")
         images: ImageSet = registry.resolve(dataset.reader)(dataset, split, data_root(root))
         if side is not None and side != images.side:
             images = resized(images, side)
-        if storage == "stream":
-            raise InputError(f"{dataset.name} cannot be streamed: only tar shards can (relatum data shard).")
     else:
         images = _load_files(data, split, storage, cache_bytes, side=side, strict=strict, threads=threads, **statistics)
     if strict and images.skipped:
@@ -92,7 +92,12 @@ def _load_files(
         return stream.load(store, split, side=side, **options)
     if is_url(data) and not str(data).startswith("file://"):
         raise InputError(f"{data} can only be streamed (data.storage = stream): download it to decode it once.")
-    return folder.load(find_folder(str(data).removeprefix("file://")), split, side=side)
+    return folder.load(find_folder(_without_scheme(data)), split, side=side)
+
+
+def _without_scheme(data: str | Path) -> str:
+    """The path in a `file://` URL; anything else as it is."""
+    return str(data).removeprefix("file://")
 
 
 def _is_large(store: Store, side: int | None) -> bool:
@@ -114,10 +119,10 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     dataset = _dataset(data)
     if dataset is not None:
         names = tuple(dataset.splits)
-    elif is_url(data):
-        names = stream.split_names_of(stream.open_shards(data))
+    elif (store := stream.open_shards(data) if is_url(data) else None) is not None:
+        names = stream.split_names_of(store)
     else:
-        names = tuple(folder.splits(folder.scan(find_folder(data))))
+        names = tuple(folder.splits(folder.scan(find_folder(_without_scheme(data)))))
     splits: dict[str, Any] = {}
     missing: Absent | None = None
     first: ImageSet | None = None
@@ -155,9 +160,7 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
 
 def _dataset(data: str | Path) -> Dataset | None:
     """The facts, if `data` names a dataset; None if it is a folder."""
-    if str(data) in sets.names() and not (isinstance(data, Path) and data.exists()):
-        return sets.get(str(data))
-    return None
+    return sets.get(str(data)) if sets.is_dataset(data) else None
 
 
 def _check_split(dataset: Dataset, split: str) -> None:
@@ -199,18 +202,6 @@ def _unreadable(images: ImageSet) -> InputError:
     return InputError(
         f"{number} file{'s' * (number > 1)} of {images.name} cannot be read, and --strict was given: {first}{more}."
     )
-
-
-def _triple(key: str, values: Sequence[float]) -> RGB:
-    try:
-        numbers = tuple(float(v) for v in values)
-    except (TypeError, ValueError):
-        numbers = ()
-    if len(numbers) != 3 or not all(math.isfinite(v) for v in numbers) or (key == "std" and min(numbers) <= 0):
-        raise InputError(
-            f"{key} = {values!r} must be three numbers{' above 0' * (key == 'std')}, for red, green and blue."
-        )
-    return numbers[0], numbers[1], numbers[2]
 
 
 def resized(images: ImageSet, side: int) -> ImageSet:

@@ -10,8 +10,8 @@ import numpy as np
 from torch import nn
 
 from relatum import data as sources
-from relatum import registry
 from relatum.collection.indexing import preprocessing
+from relatum.data import sets
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
 from relatum.evaluation.tables import write_table
@@ -67,13 +67,14 @@ def embed_images(
 def load_for(backbone: nn.Module, data: Any, *, split: str = "train", root: Source | None = None) -> ImageSet:
     """Images as a backbone wants them: a folder at the side and with the normalisation that it was trained with."""
     place = None if root is None else Path(root)
-    if isinstance(data, str) and data in registry.DATASETS:
-        return sources.load(data, split, root=place)
+    if sets.is_dataset(data):
+        return sources.load(os.fspath(data), split, root=place)
     info: dict[str, Any] = getattr(backbone, "info", {})  # missing for a module of the user
     if not sources.is_path(data) or sources.is_image_file(data):
         return sources.read_images(data, **{name: info[name] for name in ("side", "mean", "std") if info.get(name)})
     side, mean, std = preprocessing(backbone)  # as for a list of its files, and for `search`
-    return sources.load(os.fspath(data), split, root=place, side=side, mean=mean, std=std)
+    folder = data if isinstance(data, str) else Path(data)  # a text may be a URL
+    return sources.load(folder, split, root=place, side=side, mean=mean, std=std)
 
 
 def _check_target(path: Path) -> Path:

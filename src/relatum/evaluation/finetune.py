@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relatum import rng, views
+from relatum.backbones import evaluating
 from relatum.config.protocols import FinetuneSettings
 from relatum.config.schedule import step_decay
 from relatum.config.settings import table
@@ -27,7 +28,7 @@ from relatum.data.stream.images import is_streamed
 from relatum.errors import RelatumError
 from relatum.evaluation.linear import classifier, scores
 from relatum.evaluation.task import Outcome, Task
-from relatum.features import evaluating, normalise
+from relatum.features import normalise
 from relatum.runs.folder import RunFolder
 from relatum.system.progress import bar
 

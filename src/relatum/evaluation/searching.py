@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from relatum import data as sources
-from relatum import registry
 from relatum.collection.index import Index
 from relatum.collection.indexing import build_index, load_pixels, preprocessing
 from relatum.data import folder, sets
@@ -179,7 +178,7 @@ def _open(
     index = build_index(run, gallery, module=module, split=split, root=root, progress=progress)
     pixels = None
     place: Path | None = expand_user(gallery)
-    if str(gallery) in registry.DATASETS:
+    if sets.is_dataset(gallery):
         place, pixels = None, sources.load(str(gallery), split, root=None if root is None else Path(root)).images
     elif place is not None:
         index = _part(index, place, split)
@@ -198,7 +197,7 @@ def _preprocessing(module: nn.Module, gallery: Any, in_memory: ImageSet | None) 
     """Side, mean and standard deviation of the gallery's images, which the queries share."""
     if in_memory is not None:
         return in_memory.side, in_memory.mean, in_memory.std
-    if str(gallery) in registry.DATASETS:
+    if sets.is_dataset(gallery):
         dataset = sets.get(str(gallery))
         return dataset.side, dataset.mean, dataset.std
     return preprocessing(module)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from relatum.backbones.base import representations
+from relatum.backbones import evaluating, representations
 from relatum.data.dataset import RGB
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError, require_positive
@@ -81,19 +80,6 @@ def normalise(images: NDArray[np.uint8], mean: RGB, std: RGB, device: torch.devi
 
 def _channels(values: RGB, like: Tensor) -> Tensor:
     return torch.tensor(values, dtype=like.dtype, device=like.device).view(1, 3, 1, 1)
-
-
-@contextlib.contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Switch to eval mode, and afterwards restore the mode of each sub-module (some may be frozen separately)."""
-    modes = [(m, m.training) for m in module.modules()]
-    with contextlib.suppress(NotImplementedError):  # a program of torch.export has no modes
-        module.eval()
-    try:
-        yield
-    finally:
-        for m, mode in modes:
-            m.training = mode
 
 
 def _device(module: nn.Module) -> torch.device:

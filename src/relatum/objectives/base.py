@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relatum.backbones.base import representations
+from relatum.backbones import representations
 from relatum.config import Recipe
 from relatum.distributed import ALONE, World, convert
 from relatum.errors import InputError

@@ -18,6 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from relatum import rng
+from relatum.backbones.base import blank_images, evaluating
 from relatum.config.methods import DeepInfoMaxOptions
 from relatum.config.settings import check
 from relatum.errors import InputError
@@ -204,15 +205,11 @@ def _map_channels(backbone: nn.Module, num_features: int, side: int) -> int:
             f"Deep InfoMax compares the first feature map with the representation: {name} needs"
             " stem(x), which gives the map, and body(map), which gives the representation."
         )
-    reference = next(backbone.parameters(), torch.empty(0))
-    mode = backbone.training
-    with torch.no_grad():
-        blank = torch.zeros(2, 3, side, side, dtype=reference.dtype, device=reference.device)
-        first_map = backbone.eval().stem(blank)  # type: ignore[operator]
+    with torch.no_grad(), evaluating(backbone):
+        first_map = backbone.stem(blank_images(backbone, side))  # type: ignore[operator]
         if first_map.ndim != 4:
             raise InputError(f"Deep InfoMax needs a map (N, c, H, W); {name}.stem gives {tuple(first_map.shape)}.")
         y = backbone.body(first_map)  # type: ignore[operator]
-    backbone.train(mode)
     if y.shape != (2, num_features):
         raise InputError(f"num_features is {num_features}, but {name}.body gives {tuple(y.shape[1:])} per view.")
     return int(first_map.shape[1])

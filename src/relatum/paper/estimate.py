@@ -7,8 +7,7 @@ of the runs in the output folder, which ran on this machine, or else of those in
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from relatum import registry
 from relatum.config.methods import METHODS
@@ -17,6 +16,7 @@ from relatum.data import sets
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 from relatum.runs import ledger
+from relatum.runs.reading import is_number
 
 _START = 10.0  # seconds until a process trains: imports, data, compilation
 _PAIR = 0.6e-6  # seconds per pair of the relation head (37 ms for 63,488 pairs)
@@ -36,25 +36,29 @@ def total(runs: Iterable[Pretraining], evaluations: Iterable[Evaluation], result
 def scale(results: Results) -> float:
     """Median of measured over modelled seconds of finished runs; 1 without any."""
     for entries in (ledger.read(results.out / "ledger"), results.entries):
-        ratios = [e.document["seconds"] / run_seconds(run) for e in entries if (run := _timed(e.document)) is not None]
+        ratios = [e.document["seconds"] / run_seconds(run) for e in entries if (run := _timed(e)) is not None]
         if ratios:
             return statistics.median(ratios)
     return 1.0
 
 
-def _timed(entry: Mapping[str, Any]) -> Pretraining | None:
+def _timed(entry: ledger.Entry) -> Pretraining | None:
     """The pretraining of a ledger entry, or None if its time is unknown or meaningless."""
-    recipe = entry["recipe"]
-    try:
-        run = Pretraining(
-            *(recipe["method"], recipe["data"]["name"], recipe["backbone"]["name"]),
-            *(recipe["views"]["number"], recipe["train"]["epochs"], recipe["train"]["batch_size"], recipe["seed"]),
-            limit_train=recipe["data"].get("limit_train") or None,
-        )
-        timed = entry["seconds"] and METHODS[run.method].trains and run.data in sets.names()
-    except KeyError:  # a recipe of another version
+    recipe, seconds = entry.decisive, entry.document.get("seconds")
+    if recipe is None or not is_number(seconds) or seconds <= 0:
         return None
-    return run if timed else None
+    run = Pretraining(
+        method=recipe["method"],
+        data=recipe["data.name"],
+        backbone=recipe["backbone.name"],
+        views=recipe["views.number"],
+        epochs=recipe["train.epochs"],
+        batch_size=recipe["train.batch_size"],
+        seed=recipe["seed"],
+        val_fraction=recipe["data.val_fraction"],
+        limit_train=recipe["data.limit_train"] or None,
+    )
+    return run if METHODS[run.method].trains and run.data in sets.names() else None
 
 
 def view_seconds(backbone: str, side: int) -> float:

@@ -95,7 +95,8 @@ class Results:
 
     @staticmethod
     def _recorded(record: Mapping[str, Any]) -> float | None:
-        return float(record["seconds"]) if record.get("seconds") else None
+        seconds = record.get("seconds")
+        return float(seconds) if is_number(seconds) and seconds > 0 else None
 
     def artifact(self, evaluation: Evaluation) -> Path:
         """The artifact of an evaluation that a picture is drawn from; the ledger does not contain artifacts."""

@@ -179,23 +179,27 @@ class Job:
     outcome: Outcome = field(default_factory=Outcome)
 
     def run_on(self, worker: Worker) -> Outcome:
-        """Pretrain, evaluate and write the ledger entry."""
-        if self._pretrain(worker):
-            for evaluation in self.evaluations:
-                self._evaluate(worker, evaluation)
-        if self.results.trained(self.run) and RunFolder(self.results.run_dir(self.run)).exists():
-            self._write_ledger_entry()
+        """Pretrain, evaluate and write the ledger entry; an error in the files of this run stops no other job."""
+        try:
+            if self._pretrain(worker):
+                for evaluation in self.evaluations:
+                    self._evaluate(worker, evaluation)
+            if self.results.trained(self.run) and RunFolder(self.results.run_dir(self.run)).exists():
+                self._write_ledger_entry()
+        except InputError as error:
+            self.outcome.failed[self.run.id] = str(error)
+            worker.log(f"{self.label} {self.run.id}: failed, {error}")
         return self.outcome
 
     def _pretrain(self, worker: Worker) -> bool:
         """Make sure that the run folder holds trained weights, and a supervised run's score where it is needed."""
-        folder = self.results.run_dir(self.run)
-        if self.results.trained(self.run) and all(e.protocol != "classifier" for e in self.evaluations):
-            return True
-        for entry in self.results.entries_of(self.run):
-            if ledger.restore(entry, folder):
-                worker.log(f"{self.label} {self.run.id}: weights from the ledger ({entry.path.name})")
+        if all(e.protocol != "classifier" for e in self.evaluations):  # the score, which training alone writes
+            if self.results.trained(self.run):
                 return True
+            for entry in self.results.entries_of(self.run):
+                if ledger.restore(entry, self.results.run_dir(self.run)):
+                    worker.log(f"{self.label} {self.run.id}: weights from the ledger ({entry.path.name})")
+                    return True
         return self._execute(worker, self.run.id, self._training_arguments(), lambda: self.results.trained(self.run))
 
     def _training_arguments(self) -> list[str]:

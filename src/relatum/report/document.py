@@ -19,6 +19,7 @@ from relatum.report.page import Page, PaperValues, Section
 from relatum.report.paper_values import paper_value
 from relatum.report.rendering import render_page
 from relatum.runs import names
+from relatum.runs.folder import RunFolder
 from relatum.runs.reading import read_runs
 from relatum.system.files import FULL, write_text
 from relatum.version import __version__
@@ -26,14 +27,14 @@ from relatum.version import __version__
 SCRIPTS = ("page.js", "map.js", "mapinput.js")
 
 
-def build(runs: Sequence[Path | str], out: Path | str, *, paper: PaperValues | None = None) -> Path:
+def build(runs: Sequence[Path | str], out: Path | str | None = None, *, paper: PaperValues | None = None) -> Path:
     """Write one self-contained HTML page about runs.
 
     The same run folders give the same page, byte for byte.
 
     Args:
         runs: run folders; several are shown side by side.
-        out: the file to write.
+        out: the file to write; by default `report.html` in the first run.
         paper: returns the paper's (mean, standard deviation) for a condition, or None; by default from the tables
             in `relatum.paper`.
 
@@ -41,7 +42,7 @@ def build(runs: Sequence[Path | str], out: Path | str, *, paper: PaperValues | N
         The path of the page.
     """
     page = Page(read_runs([Path(run) for run in runs]), __version__, paper or paper_value)
-    out = Path(out)
+    out = RunFolder(runs[0]).report if out is None else Path(out)
     if out.is_dir():
         raise InputError(f"{out} is a folder; name a file, for example --out {out / names.REPORT}.")
     sections = [

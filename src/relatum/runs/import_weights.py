@@ -34,8 +34,7 @@ def import_weights(
 ) -> Path:
     """Create a run folder from weights that others trained; the arguments are those of `relatum.import_weights`."""
     folder = RunFolder(out)
-    if folder.exists():
-        raise InputError(f"{folder.path} already contains a run; choose another --out.")
+    _refuse_run(folder)
     state, _ = read_backbone(file)
     module = backbones.build(backbone)
     load_state(module, state, file)
@@ -60,14 +59,23 @@ def import_weights(
     ).recipe({"version": __version__, "run.device": "cpu", "run.compile": "off"})
     metadata = weights_metadata(recipe, size)
     with folder.lock():
+        _refuse_run(folder)  # it may have been written while the weights were read
         try:
             save_run_weights(folder.path, module.state_dict(), relation, metadata)
             folder.update_record(status="imported", source=Path(file).name, version=__version__)
             folder.write_recipe(recipe)  # last: only a folder with a recipe is a run
         except BaseException:
-            folder.clear()
+            for path in (folder.recipe, folder.record, folder.backbone, folder.relation):  # nothing else is ours
+                path.unlink(missing_ok=True)
             raise
     return folder.path
+
+
+def _refuse_run(folder: RunFolder) -> None:
+    """Refuse a folder with anything of a run, which an import would overwrite, or remove if it failed."""
+    written = (folder.recipe, folder.record, folder.backbone, folder.relation)
+    if any(path.exists() for path in written) or folder.has_checkpoints():
+        raise InputError(f"{folder.path} already contains a run; choose another --out.")
 
 
 def _relation_head(head: Any, file: str | Path) -> dict[str, torch.Tensor]:

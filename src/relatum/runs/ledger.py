@@ -23,6 +23,7 @@ from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import read_metrics
 from relatum.runs.results import is_preliminary
 from relatum.system.files import has_checksum, read_json, with_checksum, write_atomically, write_json
+from relatum.system.locks import is_folder_locked
 from relatum.system.progress import Display
 
 CURVE_POINTS = 200
@@ -218,6 +219,8 @@ def unpack(path: Path, into: Path = Path("runs")) -> Path:
         raise InputError(f"{path} keeps no weights; train them again: {command}")
     if folder.finished() and folder.backbone.read_bytes() != entry.backbone.read_bytes():
         raise InputError(f"{folder.path} contains other weights than {entry.backbone}; move it away first.")
+    if not folder.finished() and (folder.has_checkpoints() or is_folder_locked(folder.path)):
+        raise InputError(f"{folder.path} contains a run that is not finished; finish it, or move it away first.")
     restore(entry, folder.path)
     return folder.path
 

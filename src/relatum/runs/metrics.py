@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -141,10 +142,10 @@ class MetricsTable(list[dict[str, Any]]):
 
 
 def parse_row(line: bytes) -> dict[str, Any] | None:
-    """A line of metrics.jsonl, or None if it is damaged: no JSON object, or without a step."""
+    """A line of metrics.jsonl, or None if it is damaged: no JSON object, or without the number of a step."""
     with contextlib.suppress(ValueError):
         row = parse_json(line)
-        if isinstance(row, dict) and type(row.get("step")) in (int, float):
+        if isinstance(row, dict) and type(row.get("step")) in (int, float) and 0 <= row["step"] < math.inf:
             return row
     return None
 

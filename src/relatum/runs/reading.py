@@ -192,7 +192,7 @@ def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
         if not line.strip():
             continue
         row = parse_row(line)
-        if row is not None and is_number(row.get("step")) and row["step"] >= 0:
+        if row is not None:
             rows.append(row)
         else:
             bad += 1

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ _ENDING = ".part"  # of temporary files
 STALE_SECONDS = 24 * 3600  # an unlocked temporary file or folder that is older belongs to a killed process
 _NAME_BYTES = 100  # of a dataset's name or a tag in a file name, which may have both
 CHECKSUM = "digest"  # the key of a JSON object's checksum
+_UMASK = threading.Lock()
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # no room: full disk, quota, file size limit
 
 
@@ -248,6 +250,8 @@ def file_safe(name: str) -> str:
 
 
 def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+    """The process's umask. It can only be read by changing it: two threads at a time would leave it at 0."""
+    with _UMASK:
+        mask = os.umask(0)
+        os.umask(mask)
+        return mask

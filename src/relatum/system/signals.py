@@ -71,7 +71,8 @@ def handle(signums: Sequence[int], handler: Handler) -> Iterator[None]:
         yield
     finally:
         for number, previous in before.items():
-            signal.signal(number, previous)
+            if previous is not None:  # a handler that was not installed from Python cannot be installed again
+                signal.signal(number, previous)
 
 
 @contextlib.contextmanager

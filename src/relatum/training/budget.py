@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import math
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -151,12 +152,13 @@ def _seconds_per_step(resolved: Resolved, views: int, custom_backbone: nn.Module
     )
     optimizer = make_optimizer(recipe.train, parameter_groups(recipe.train, objective, objective.backbone))
     times = []
-    for step in range(_WARMUP + _TIMED):
-        began = time.perf_counter()
-        loss, _ = objective(maker.make(step))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        float(loss.detach())  # waits for a GPU
-        times.append(time.perf_counter() - began)
+    with closing(maker):  # a stream would decode what follows while the next number of views is measured
+        for step in range(_WARMUP + _TIMED):
+            began = time.perf_counter()
+            loss, _ = objective(maker.make(step))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            float(loss.detach())  # waits for a GPU
+            times.append(time.perf_counter() - began)
     return sorted(times[_WARMUP:])[_TIMED // 2]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from relatum.features.extract import evaluating
+from relatum.backbones import evaluating
 
 MOST_IMAGES = 256  # enough for a standard deviation; at 32×32 a pass of Conv-4 takes some 20 ms
 # Spread-out representations of d features have a standard deviation near 1/√d. Random weights of Conv-4 reach a tenth
@@ -97,6 +97,9 @@ class Health:
         """
         if last:
             self._warned.clear()
+        if self._first_loss is None:  # of the run, or of a resume: nothing is known about the steps before
+            self._first_loss = row["loss"]
+            self._above_chance_at = self._learned_at = row["step"] - 1
         self._check_loss(row["loss"])
         if self._chance_loss is not None:
             self._check_chance(row["step"], row["loss"], self._chance_loss)
@@ -106,8 +109,7 @@ class Health:
             self._check_pairs(row["step"], (row["positive_accuracy"] + row["negative_accuracy"]) / 2)
 
     def _check_loss(self, loss: float) -> None:
-        if self._first_loss is None:
-            self._first_loss = loss
+        assert self._first_loss is not None
         if loss > _DIVERGED * max(self._first_loss, 0.1):
             self._warn_once(
                 "loss", f"the loss has grown from {self._first_loss:.3g} to {loss:.3g}: a smaller train.lr may help."

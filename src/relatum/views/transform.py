@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum import registry
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError, three_numbers, unknown
 from relatum.views.params import sample
 from relatum.views.policies import POLICIES, Policy
 
@@ -66,7 +66,8 @@ class Views:
             raise unknown("backend", backend, registry.KERNELS)
         self.policy = registry.find(POLICIES, "policy", policy) if isinstance(policy, str) else replace(policy)
         self.number, self.side, self.pad = number, side, pad
-        self.mean, self.std = _triple("mean", mean), _triple("std", std)
+        # The kernels index them without checks. A deviation of zero would give infinite views.
+        self.mean, self.std = three_numbers("mean", mean, positive=False), three_numbers("std", std, positive=True)
         self.seed, self.backend = seed, backend
 
     def __call__(self, image: Any) -> Any:
@@ -150,15 +151,3 @@ def _check_whole(name: str, value: Any, least: int, reason: str = "") -> None:
         raise InputError(f"{name} = {value!r} is not a whole number.")
     if value < least:
         raise InputError(f"{name} = {value} is out of range: {reason or f'it must be at least {least}'}.")
-
-
-def _triple(name: str, values: Sequence[float]) -> tuple[float, float, float]:
-    """Three finite numbers: the kernels index them without checks. A deviation of zero would give infinite views."""
-    try:
-        numbers = tuple(map(float, values))
-    except (TypeError, ValueError):  # one number, or text
-        numbers = ()
-    if len(numbers) != 3 or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
-        above = " above 0" * (name == "std")
-        raise InputError(f"{name} = {values!r} must be three numbers{above}, for red, green and blue.")
-    return numbers[0], numbers[1], numbers[2]

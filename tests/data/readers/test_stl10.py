@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import relatum.data
+from relatum.data.readers import stl10
 from relatum.errors import InputError
 
 NAMES = ["airplane", "bird", "car", "cat", "deer", "dog", "horse", "monkey", "ship", "truck"]
@@ -81,3 +82,12 @@ def test_parts_that_are_missing_or_damaged(root: Path, tmp_path: Path) -> None:
     np.zeros(27649, np.uint8).tofile(place / "test_X.bin")
     with pytest.raises(InputError, match="truncated"):
         relatum.data.load("stl10", "test", root=root)
+
+
+def test_a_file_that_cannot_be_read_is_not_a_problem_of_the_cache(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*arguments: object, **options: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(stl10.np, "memmap", denied)
+    with pytest.raises(InputError, match=r"train_X\.bin cannot be read: Permission denied"):
+        relatum.data.load("stl10", "train", root=root)

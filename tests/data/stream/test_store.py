@@ -19,6 +19,7 @@ from relatum.errors import InputError, RelatumError
 
 pytest.importorskip("fsspec")
 pytest.importorskip("aiohttp")
+HTTPFileSystem = pytest.importorskip("fsspec.implementations.http").HTTPFileSystem
 
 
 @pytest.fixture
@@ -107,3 +108,30 @@ def test_some_of_the_shards_of_an_index_at_a_url(tmp_path: Path) -> None:
         some = relatum.data.load(f"{url}/part-{{001..002}}.tar", cache_bytes=1 << 30)
         assert number_of(some.images[:]).tolist() == list(range(30, 90))
         assert not some.skipped
+
+
+def test_listing_over_a_bad_network_loses_no_image(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard whose listing failed was recorded as damaged, in a list that is kept: later runs lacked its images."""
+    monkeypatch.setattr("relatum.data.stream.store._WAIT", 0.01)
+    Handler.failures = 1000
+    try:
+        with pytest.raises(RelatumError, match=r"part-00.\.tar could not be read after 4 attempts"):
+            relatum.data.load(server)
+    finally:
+        Handler.failures = 0
+    monkeypatch.setattr(Handler, "short_answers", 2)
+    images = relatum.data.load(server)
+    assert (len(images), images.skipped) == (90, ())
+    assert number_of(images.images[:]).tolist() == list(range(90))
+
+
+def test_a_server_that_does_not_state_sizes(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its shards were recorded as empty, in a list that is kept."""
+
+    async def info(self: object, url: str, **options: object) -> dict[str, object]:
+        return {"name": url, "size": None, "type": "file"}
+
+    monkeypatch.setattr(HTTPFileSystem, "_info", info)
+    monkeypatch.setattr(HTTPFileSystem, "cachable", False)  # those of other tests have the real one
+    with pytest.raises(InputError, match=r"part-000\.tar cannot be streamed: its server does not state"):
+        relatum.data.load(server)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import tarfile
@@ -15,7 +17,8 @@ import relatum.data
 from relatum.data import folder, subsets
 from relatum.data.fingerprint import fingerprint
 from relatum.data.stream.images import StreamedImages, is_streamed
-from relatum.errors import InputError
+from relatum.data.stream.store import LocalShards
+from relatum.errors import InputError, RelatumError
 
 INDEX = ("relatum-index.json", "relatum-index.names", "relatum-index.samples")
 
@@ -258,3 +261,28 @@ def test_a_device_in_the_place_of_an_index(packed: Path, capsys) -> None:
         make(packed / INDEX[2])
         assert len(stream(packed)) == 56
         assert "listed again" in " ".join(capsys.readouterr().err.split())
+
+
+class _Broken(io.BytesIO):
+    """A file on a disk that does not give its bytes."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+
+@pytest.mark.parametrize("reason", ["Input/output error", "Permission denied"])
+def test_a_shard_that_the_disk_does_not_give_is_an_error(
+    reason: str, shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was recorded as damaged in the list of images, which is kept, and its images were lost for all later runs."""
+
+    def broken(self: LocalShards, number: int) -> io.BytesIO:
+        if reason == "Permission denied":
+            raise PermissionError(errno.EACCES, reason)
+        return _Broken()
+
+    monkeypatch.setattr(LocalShards, "open", broken)
+    with pytest.raises(RelatumError, match=f"tar could not be read: {reason}"):
+        stream(shards)
+    monkeypatch.undo()
+    assert (len(stream(shards)), stream(shards).skipped) == (56, ())

@@ -60,7 +60,10 @@ def _images(dataset: Dataset, split: str, file: Path, count: int) -> NDArray[np.
 
 def _transpose(file: Path, folder: Path, shape: tuple[int, ...]) -> None:
     count, height, width, channels = shape
-    source = np.memmap(file, np.uint8, "r", shape=(count, channels, width, height))  # column-major
+    try:
+        source = np.memmap(file, np.uint8, "r", shape=(count, channels, width, height))  # column-major
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}.") from None
 
     def chunks() -> Iterator[NDArray[np.uint8]]:
         with bar(f"reading {file.name}", count) as advance:

@@ -5,7 +5,9 @@ A new dataset is one file like these and one row in `relatum.registry.DATASETS`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 from relatum import registry
 from relatum.data.dataset import CUTOUT_AREA, Dataset
@@ -15,6 +17,13 @@ from relatum.errors import RelatumError
 def names() -> tuple[str, ...]:
     """The names of all datasets."""
     return tuple(registry.DATASETS)
+
+
+def is_dataset(data: Any) -> bool:
+    """Whether data means a dataset: its name, as text or as a `Path` that does not exist. Otherwise it is a folder."""
+    if not isinstance(data, str | os.PathLike) or os.fspath(data) not in registry.DATASETS:
+        return False
+    return isinstance(data, str) or not Path(data).exists()
 
 
 def get(name: str) -> Dataset:

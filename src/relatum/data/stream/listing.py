@@ -1,4 +1,8 @@
-"""Lists the images of one tar file. Members that cannot be read are skipped and reported with the reason."""
+"""Lists the images of one tar file. Members that are damaged are skipped and reported with the reason.
+
+A shard that the disk or the network does not give is an error: the list is kept, and must not lack images that are
+there.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from typing import IO, cast
 from relatum.data.decode import extensions
 from relatum.data.imageset import Skipped
 from relatum.data.stream.store import Store
+from relatum.errors import RelatumError
 
 MAX_MEMBER = 256 << 20  # bytes of an image; a member is read as a whole
 _MAX_HEADER = 16 << 20  # bytes of a long name or of other facts before a member; Python reads them as a whole
@@ -27,18 +32,25 @@ class Member:
 
 
 def list_images(store: Store, number: int, shard: str, size: int, skipped: list[Skipped]) -> list[Member]:
-    """The images of a shard with their classes; what cannot be read is skipped, with its name."""
+    """The images of a shard with their classes; what is damaged is skipped, with its name.
+
+    Raises:
+        RelatumError: the disk or the network does not give the shard.
+    """
     images: list[Member] = []
     classes: dict[str, int] = {}
+    place = f"{store.place}/{shard}"
     try:
-        with store.open(number) as file, tarfile.open(fileobj=cast(IO[bytes], _Headers(file)), mode="r:") as tar:
-            for member in _members(tar):
-                _add(member, file, size, images, classes, skipped)
-            # `tarfile` does not report a truncated file; a complete one ends with blocks of zeros.
-            file.seek(tar.offset)
-            if file.read(512) != bytes(512):
-                skipped.append(Skipped(shard, "the shard ends early: what was behind is lost"))
-    except MemoryError:
+        with _open(store, number, place) as opened:
+            file = cast(IO[bytes], _Headers(opened, place))
+            with tarfile.open(fileobj=file, mode="r:") as tar:
+                for member in _members(tar):
+                    _add(member, file, size, images, classes, skipped)
+                # `tarfile` does not report a truncated file; a complete one ends with blocks of zeros.
+                file.seek(tar.offset)
+                if file.read(512) != bytes(512):
+                    skipped.append(Skipped(shard, "the shard ends early: what was behind is lost"))
+    except (MemoryError, RelatumError):
         raise
     except Exception as error:  # a damaged header may raise any exception
         why = " ".join(str(error).split())[:80] or type(error).__name__
@@ -48,16 +60,30 @@ def list_images(store: Store, number: int, shard: str, size: int, skipped: list[
     return images
 
 
+def _open(store: Store, number: int, place: str) -> IO[bytes]:
+    try:
+        return store.open(number)
+    except OSError as error:
+        raise _not_given(place, error) from None
+
+
+def _not_given(place: str, error: OSError) -> RelatumError:
+    return RelatumError(f"{place} could not be read: {error.strerror or error}.")
+
+
 class _Headers:
     """What `tarfile` reads of a shard: a header may state any size, for which memory would be taken at once."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file, self.tell, self.seek = file, file.tell, file.seek
+    def __init__(self, file: IO[bytes], place: str) -> None:
+        self._file, self.tell, self.seek, self._place = file, file.tell, file.seek, place
 
     def read(self, size: int) -> bytes:
         if size > _MAX_HEADER:
             raise tarfile.ReadError(f"a header of {size:,} bytes")
-        return self._file.read(size)
+        try:
+            return self._file.read(size)
+        except OSError as error:  # of the machine: a damaged header only leads to places that cannot be sought
+            raise _not_given(self._place, error) from None
 
 
 def _members(tar: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:

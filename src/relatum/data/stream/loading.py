@@ -108,9 +108,8 @@ def load(
     )
 
 
-def split_names_of(store: Store | None) -> tuple[str, ...]:
+def split_names_of(store: Store) -> tuple[str, ...]:
     """The splits of shards."""
-    assert store is not None
     index = open_index(store)
     return tuple(_splits(index, range(len(index))))
 

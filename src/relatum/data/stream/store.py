@@ -5,7 +5,9 @@ fsspec is needed only for URLs (extra `remote`). Reading from a URL is retried a
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import io
 import os
 import re
 import threading
@@ -28,6 +30,7 @@ _TRIES, _WAIT = 4, 0.5  # attempts to read from a URL; seconds before the second
 _MAX_SHARDS = 1_000_000
 REQUESTS = 16  # at a time, for sizes of shards and single images
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}")
+_READ_AHEAD = 4 << 20  # bytes of a shard at a URL that are fetched at a time while it is listed
 INDEX_FILE = "relatum-index.json"
 
 
@@ -199,9 +202,12 @@ class RemoteShards:
 
         def size(path: str) -> int | None:
             try:
-                return int(_patient(lambda: self._system.info(path)["size"], path) or 0)
+                stated = _patient(lambda: self._system.info(path)["size"], path)
             except FileNotFoundError:
                 return None
+            if stated is None:
+                raise InputError(f"{path} cannot be streamed: its server does not state how large it is.")
+            return int(stated)
 
         with ThreadPoolExecutor(REQUESTS) as pool:
             return list(pool.map(size, self._paths))
@@ -224,9 +230,9 @@ class RemoteShards:
         return self._fetch(number, start, size)
 
     def open(self, number: int) -> IO[bytes]:
-        """A shard as a file."""
-        file: IO[bytes] = _patient(lambda: self._system.open(self._paths[number], "rb"), self._paths[number])
-        return file
+        """A shard as a file, past the cache."""
+        fetch = functools.partial(self._fetch, number)
+        return io.BufferedReader(_RemoteFile(fetch, self.sizes[number] or 0), _READ_AHEAD)
 
     def read_file(self, name: str) -> bytes | None:
         """A file that lies beside the shards, or None."""
@@ -251,6 +257,33 @@ class RemoteShards:
             return content
 
         return _patient(fetch, path)
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file whose bytes `fetch` gives by start and size: with retries, and never fewer than there are."""
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        self._fetch, self._size, self._place = fetch, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"no place {base + offset} in a file")
+        self._place = base + offset
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        size = min(len(buffer), max(0, self._size - self._place))
+        content = self._fetch(self._place, size) if size else b""
+        buffer[: len(content)] = content
+        self._place += len(content)
+        return len(content)
 
 
 def _patient(call: Callable[[], T], path: str) -> T:
