@@ -305,9 +305,11 @@ def test_schedules_and_clipping_are_applied(pictures: Path, tmp_path: Path) -> N
     assert rates[-1] < 2e-4
 
 
-def test_a_loss_that_is_no_number_stops_the_run(pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+def test_a_loss_that_is_no_number_stops_the_run(clip_norm: float, pictures: Path, tmp_path: Path) -> None:
+    settings = {"train.lr": 1e30, "train.clip_norm": clip_norm, "log.every_steps": 1}
     with pytest.raises(RelatumError, match=r"loss is (nan|inf)"):
-        relatum.pretrain(pictures, out=tmp_path / "run", set={"train.lr": 1e30, "log.every_steps": 1}, **FLAGS)
+        relatum.pretrain(pictures, out=tmp_path / "run", set=settings, **FLAGS)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 
 

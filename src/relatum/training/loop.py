@@ -222,8 +222,9 @@ class Trainer:
         with self._stance(batch):
             loss, values = self.module(batch)
             self.fabric.backward(loss)
-        if train.clip_norm:
-            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=train.clip_norm)
+        if train.clip_norm:  # gradients that are not finite pass: the check of loss and weights explains them,
+            # and the loss scaler of 16-mixed skips the step
+            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=train.clip_norm, error_if_nonfinite=False)
         with self._update_threads:
             self.optimizer.step()
             with torch.no_grad():
