@@ -313,6 +313,60 @@ def test_a_loss_that_is_no_number_stops_the_run(clip_norm: float, pictures: Path
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
 
 
+class Dropping(torch.nn.Sequential):
+    """A backbone that draws random numbers in training."""
+
+    num_features = 12
+
+    def __init__(self) -> None:
+        super().__init__(
+            torch.nn.Conv2d(3, 12, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        )
+        self.append(torch.nn.Dropout(0.5))
+
+
+@pytest.mark.parametrize("method", ["relational", "byol"])  # byol: the target network drops others of its own
+def test_a_network_with_dropout_is_repeatable_and_resumes_exactly(
+    method: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(5)
+    start = Dropping()
+
+    def train(name: str, **more: Any) -> bytes:
+        network = Dropping()
+        network.load_state_dict(start.state_dict())
+        settings = {"checkpoint.every_steps": 3}
+        return backbone_bytes(
+            relatum.pretrain(
+                pictures, out=tmp_path / name, method=method, backbone=network, set=settings, **FLAGS, **more
+            )
+        )
+
+    whole = train("whole")
+    assert train("again") == whole  # the global generator has moved on
+    from relatum.training.loop import Trainer
+
+    after = Trainer._after_step
+
+    def stop(self: Trainer, *arguments: Any) -> None:
+        after(self, *arguments)
+        if self.step == 4:
+            raise KeyError("stop")
+
+    monkeypatch.setattr(Trainer, "_after_step", stop)
+    with pytest.raises(KeyError, match="stop"):
+        train("run")
+    monkeypatch.setattr(Trainer, "_after_step", after)
+    assert train("run", resume=True) == whole
+
+
+def test_training_leaves_the_random_state_of_the_caller(pictures: Path, tmp_path: Path) -> None:
+    network = Dropping()
+    state = torch.get_rng_state()
+    relatum.pretrain(pictures, out=tmp_path / "run", backbone=network, **FLAGS)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_a_custom_backbone_as_an_object_and_as_a_name(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,23 @@ def seeded(*name: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def seeded_dropout(device: torch.device, *name: int) -> Iterator[None]:
+    """What modules draw inside (dropout, stochastic depth) is a function of `name`; the caller's state does not change.
+
+    Torch's modules draw from the global generators, whose state no checkpoint contains. `torch.manual_seed` would take
+    20 times as long without a GPU: it formats a stack trace.
+    """
+    seed = rng.torch_seed(rng.DROPOUT, *name)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        elif device.type == "mps":
+            torch.mps.manual_seed(seed)
+        yield
+
+
 class TooLarge(Exception):
     """A network has more parameters than `at_most` allows."""
 

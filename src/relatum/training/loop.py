@@ -17,6 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed
 
+from relatum.backbones import seeded_dropout
 from relatum.config import Recipe
 from relatum.errors import InputError, Interrupted, RelatumError
 from relatum.objectives.base import EpochContext, Objective
@@ -219,7 +220,8 @@ class Trainer:
         """Forward, backward, update. No value is copied to the host here."""
         train = self.recipe.train
         optim.set_learning_rate(self.optimizer, optim.learning_rate(train, self.step, self.maker.steps_per_epoch))
-        with self._stance(batch):
+        draws = seeded_dropout(self.fabric.device, self.recipe.seed, self.step, self.maker.rank)
+        with self._stance(batch), draws:
             loss, values = self.module(batch)
             self.fabric.backward(loss)
         if train.clip_norm:  # gradients that are not finite pass: the check of loss and weights explains them,
