@@ -279,6 +279,20 @@ def test_watching_does_not_touch_the_run(pictures: Path, tmp_path: Path) -> None
     assert all(0 <= value <= 100 for value in seen)
 
 
+@pytest.mark.parametrize(("method", "small"), [("relational", 0), ("dino", 2)])
+def test_the_speed_counts_all_views(
+    method: str, small: int, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relatum.training.loop import Trainer
+
+    seen = []
+    row = Trainer._row
+    monkeypatch.setattr(Trainer, "_row", lambda self, *values: (seen.append(self._seen), row(self, *values))[1])
+    settings = {"log.every_steps": 1, "views.small_number": small}
+    relatum.pretrain(pictures, out=tmp_path / "run", method=method, set=settings, **FLAGS)
+    assert seen == [8 * (3 + small)] * 4 + [4 * (3 + small)] + [8 * (3 + small)] * 4 + [4 * (3 + small)]
+
+
 def test_a_last_batch_of_one_image_is_dropped_with_one_warning(
     pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -174,7 +174,7 @@ class Trainer:
                 loss, values, stop = self._across_processes(loss, values, bool(stopped))
                 self.step += 1
                 processes = 1 if self.maker.shared else self.maker.world
-                self._seen += batch.views.shape[0] * batch.num_images * processes
+                self._seen += batch.all_views * batch.num_images * processes
                 self._after_step(loss, values, metrics)
                 self.display.tick(self.step)
                 if stop or (stopped and self.maker.world == 1):
