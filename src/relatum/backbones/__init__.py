@@ -7,9 +7,28 @@ methods that need the first feature map.
 
 from torch import nn
 
-from relatum.backbones.base import TooLarge, at_most, build, check_side, feature_size, seeded, seeded_dropout
+from relatum.backbones.base import (
+    TooLarge,
+    at_most,
+    build,
+    check_side,
+    feature_size,
+    has_idle_weights,
+    seeded,
+    seeded_dropout,
+)
 
-__all__ = ["TooLarge", "at_most", "attach_fused", "build", "check_side", "feature_size", "seeded", "seeded_dropout"]
+__all__ = [
+    "TooLarge",
+    "at_most",
+    "attach_fused",
+    "build",
+    "check_side",
+    "feature_size",
+    "has_idle_weights",
+    "seeded",
+    "seeded_dropout",
+]
 
 
 def attach_fused(network: nn.Module) -> bool:

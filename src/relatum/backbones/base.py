@@ -131,6 +131,23 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
     return int(z.shape[1])
 
 
+def has_idle_weights(backbone: nn.Module, side: int) -> bool:
+    """Whether some trained weights do not influence representations, such as those of a classifier that is not called.
+
+    One blank image is passed in eval mode, on the CPU.
+    """
+    weights = [p for p in backbone.parameters() if p.requires_grad]
+    modes = [(module, module.training) for module in backbone.modules()]
+    try:
+        z = backbone.eval()(torch.zeros(1, 3, side, side))
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    if not z.requires_grad:
+        return bool(weights)
+    return any(gradient is None for gradient in torch.autograd.grad(z.sum(), weights, allow_unused=True))
+
+
 def representations(output: Any, count: int) -> torch.Tensor:
     """The output of a backbone for `count` images, if it is a tensor (count, d)."""
     if not isinstance(output, torch.Tensor) or output.ndim != 2 or len(output) != count or not output.shape[1]:
