@@ -40,7 +40,7 @@ def train(out: Path, images: int, arguments: list[str]) -> list[float]:
     subprocess.run(command, check=True, capture_output=True)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     recipe = read_recipe(out)
-    views = recipe.views.number * recipe.train.batch_size  # small views are not counted
+    views = (recipe.views.number + recipe.views.small_number) * recipe.train.batch_size
     return [views / row["views_per_second"] for row in rows[WARM:]]
 
 

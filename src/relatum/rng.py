@@ -18,7 +18,7 @@ _MIX1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX2 = np.uint64(0x94D049BB133111EB)
 
 # The purpose of a draw: the first integer of every key, so that no two purposes share random numbers.
-ORDER, VIEW, NEGATIVE, SUBSET, WEIGHTS, CLUSTER, SOURCE, QUERY, PROBE, SHAPES, PRIOR, STREAM = range(12)
+ORDER, VIEW, NEGATIVE, SUBSET, WEIGHTS, CLUSTER, SOURCE, QUERY, PROBE, SHAPES, PRIOR, STREAM, DROPOUT = range(13)
 
 
 def _mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

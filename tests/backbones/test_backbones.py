@@ -184,3 +184,32 @@ def test_a_trial_pass_leaves_frozen_parts_frozen(method: Callable[[nn.Module], n
     with pytest.raises(InputError, match="failed"):
         backbones.check_side(network, "timm:any", 2)
     assert not network.norm.training
+
+
+class _Idle(nn.Module):
+    """A network with a classifier that `forward` does not call, as many have that were written for labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.fc = nn.Linear(5, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z: torch.Tensor = self.body(x)
+        return z
+
+
+def test_weights_without_influence_are_found_and_nothing_changes() -> None:
+    for name in ("conv4", "resnet8"):
+        assert not backbones.has_idle_weights(backbones.build(name), 32)
+    network = _Idle()
+    network.body[1].eval()  # frozen statistics
+    before = {key: value.clone() for key, value in network.state_dict().items()}
+    assert backbones.has_idle_weights(network, 16)
+    assert network.training
+    assert not network.body[1].training
+    assert all(torch.equal(before[key], value) for key, value in network.state_dict().items())
+    assert all(p.grad is None for p in network.parameters())
+    network.fc.requires_grad_(False)
+    assert not backbones.has_idle_weights(network, 16)
+    assert not backbones.has_idle_weights(network.requires_grad_(False), 16)

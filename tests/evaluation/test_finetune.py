@@ -134,3 +134,23 @@ def test_the_network_can_be_kept(run: Path) -> None:
     state = load_file(run / result.details["weights"])
     assert state["classifier.weight"].shape == (4, 64)
     assert "backbone.layer1.conv.weight" in state
+
+
+def test_dropout_is_a_function_of_the_seed(run: Path, world: World) -> None:
+    """Two epochs twice, each from another state of torch's global generator, which stays as it is."""
+    images = world["toy", "train"]
+    assert images.labels is not None
+    settings = FinetuneSettings(epochs=2).resolve("paper", images.name)
+    weights = []
+    for number in range(2):
+        backbone = load_backbone(run)
+        dropping = torch.nn.Sequential(backbone, torch.nn.Dropout(0.5))
+        dropping.num_features = backbone.num_features
+        torch.manual_seed(number)
+        state = torch.get_rng_state()
+        finetuning = Trainer(dropping, images, images.labels, settings, seed=1)
+        for epoch in range(2):
+            finetuning.epoch(epoch)
+        assert torch.equal(torch.get_rng_state(), state)
+        weights.append([p.detach().clone() for p in finetuning.backbone.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))

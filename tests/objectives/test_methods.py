@@ -296,9 +296,21 @@ def test_a_state_dict_in_mid_epoch_is_all_there_is(method: str) -> None:
     assert all(torch.equal(first[1][name], second[1][name]) for name in first[1])
 
 
-@pytest.mark.parametrize("method", TRAINED)
+# The optimiser of the official presets, with parameters that lack a momentum while the others have one.
+SGD = {"train.optimizer": "sgd", "train.lr": 0.01, "train.weight_decay": 5e-4}
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        *((method, {}) for method in TRAINED),
+        ("dino", {**SGD, "objective.freeze_epochs": 2}),  # still frozen at the checkpoint
+        ("swav", SGD),
+        ("deepcluster", SGD),
+    ],
+)
 def test_an_interrupted_run_resumes_exactly(
-    method: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    method: str, settings: dict[str, Any], pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped at step 7 of three epochs of five, continued from the checkpoint of step 6: the same bytes.
 
@@ -309,7 +321,7 @@ def test_an_interrupted_run_resumes_exactly(
     class Stop(Exception):
         pass
 
-    whole = pretrain(method, pictures, tmp_path / "whole", epochs=3)
+    whole = pretrain(method, pictures, tmp_path / "whole", epochs=3, set=settings)
     original = Trainer._after_step
 
     def stop(self: Trainer, *arguments: Any) -> None:
@@ -318,7 +330,7 @@ def test_an_interrupted_run_resumes_exactly(
             raise Stop
 
     monkeypatch.setattr(Trainer, "_after_step", stop)
-    sets = {"checkpoint.every_steps": 6}
+    sets = {"checkpoint.every_steps": 6, **settings}
     with pytest.raises(Stop):
         pretrain(method, pictures, tmp_path / "run", epochs=3, set=sets)
     monkeypatch.setattr(Trainer, "_after_step", original)

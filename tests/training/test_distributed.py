@@ -189,6 +189,32 @@ def test_runs_of_three_processes_are_those_of_one(name: str, tmp_path: Path) -> 
     np.testing.assert_allclose([row["loss"] for row in three], [row["loss"] for row in one], rtol=0, atol=1e-4)
 
 
+IDLE = """
+from torch import nn
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.fc = nn.Linear(8, 4)
+    def forward(self, x):
+        return self.body(x)
+"""
+
+
+@pytest.mark.slow
+def test_weights_that_are_never_used_do_not_stop_several_processes(tmp_path: Path) -> None:
+    """A classifier that `forward` does not call: one process does not mind, and DDP would stop at the second step."""
+    (tmp_path / "idle.py").write_text(IDLE)
+    command = [*RELATUM, "pretrain", "shapes", "--method", "byol", "--backbone", "idle:Network", "--limit-train", "32"]
+    command += ["--batch-size", "8", "--epochs", "1", "--device", "cpu", "--threads", "1", "--set", "log.every_steps=1"]
+    devices: dict[str, tuple[str, ...]] = {"one": (), "two": ("--devices", "2")}
+    for name, more in devices.items():
+        ((code, _, error),) = finish(start(*command, "--out", str(tmp_path / name), *more, PYTHONPATH=str(tmp_path)))
+        assert code == 0, error
+    one, two = ([row["loss"] for row in rows(tmp_path / name)] for name in devices)
+    np.testing.assert_allclose(two, one, rtol=0, atol=1e-4)
+
+
 @pytest.mark.slow
 def test_fifty_steps_of_two_processes_are_those_of_one(tmp_path: Path) -> None:
     """Losses to 1e-3 at each of 50 steps. Later, rounding alone drives runs apart (benchmarks/last_bit.py)."""

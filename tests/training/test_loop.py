@@ -279,6 +279,20 @@ def test_watching_does_not_touch_the_run(pictures: Path, tmp_path: Path) -> None
     assert all(0 <= value <= 100 for value in seen)
 
 
+@pytest.mark.parametrize(("method", "small"), [("relational", 0), ("dino", 2)])
+def test_the_speed_counts_all_views(
+    method: str, small: int, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from relatum.training.loop import Trainer
+
+    seen = []
+    row = Trainer._row
+    monkeypatch.setattr(Trainer, "_row", lambda self, *values: (seen.append(self._seen), row(self, *values))[1])
+    settings = {"log.every_steps": 1, "views.small_number": small}
+    relatum.pretrain(pictures, out=tmp_path / "run", method=method, set=settings, **FLAGS)
+    assert seen == [8 * (3 + small)] * 4 + [4 * (3 + small)] + [8 * (3 + small)] * 4 + [4 * (3 + small)]
+
+
 def test_a_last_batch_of_one_image_is_dropped_with_one_warning(
     pictures: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -305,10 +319,66 @@ def test_schedules_and_clipping_are_applied(pictures: Path, tmp_path: Path) -> N
     assert rates[-1] < 2e-4
 
 
-def test_a_loss_that_is_no_number_stops_the_run(pictures: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("clip_norm", [0.0, 1.0])
+def test_a_loss_that_is_no_number_stops_the_run(clip_norm: float, pictures: Path, tmp_path: Path) -> None:
+    settings = {"train.lr": 1e30, "train.clip_norm": clip_norm, "log.every_steps": 1}
     with pytest.raises(RelatumError, match=r"loss is (nan|inf)"):
-        relatum.pretrain(pictures, out=tmp_path / "run", set={"train.lr": 1e30, "log.every_steps": 1}, **FLAGS)
+        relatum.pretrain(pictures, out=tmp_path / "run", set=settings, **FLAGS)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+
+
+class Dropping(torch.nn.Sequential):
+    """A backbone that draws random numbers in training."""
+
+    num_features = 12
+
+    def __init__(self) -> None:
+        super().__init__(
+            torch.nn.Conv2d(3, 12, 3, 2), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        )
+        self.append(torch.nn.Dropout(0.5))
+
+
+@pytest.mark.parametrize("method", ["relational", "byol"])  # byol: the target network drops others of its own
+def test_a_network_with_dropout_is_repeatable_and_resumes_exactly(
+    method: str, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(5)
+    start = Dropping()
+
+    def train(name: str, **more: Any) -> bytes:
+        network = Dropping()
+        network.load_state_dict(start.state_dict())
+        settings = {"checkpoint.every_steps": 3}
+        return backbone_bytes(
+            relatum.pretrain(
+                pictures, out=tmp_path / name, method=method, backbone=network, set=settings, **FLAGS, **more
+            )
+        )
+
+    whole = train("whole")
+    assert train("again") == whole  # the global generator has moved on
+    from relatum.training.loop import Trainer
+
+    after = Trainer._after_step
+
+    def stop(self: Trainer, *arguments: Any) -> None:
+        after(self, *arguments)
+        if self.step == 4:
+            raise KeyError("stop")
+
+    monkeypatch.setattr(Trainer, "_after_step", stop)
+    with pytest.raises(KeyError, match="stop"):
+        train("run")
+    monkeypatch.setattr(Trainer, "_after_step", after)
+    assert train("run", resume=True) == whole
+
+
+def test_training_leaves_the_random_state_of_the_caller(pictures: Path, tmp_path: Path) -> None:
+    network = Dropping()
+    state = torch.get_rng_state()
+    relatum.pretrain(pictures, out=tmp_path / "run", backbone=network, **FLAGS)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_custom_backbone_as_an_object_and_as_a_name(
@@ -520,7 +590,7 @@ def test_resume_needs_no_more_than_the_folder(whole: api.Run, tmp_path: Path) ->
 
 def test_a_wrong_feature_size_is_named() -> None:
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(48, 16))
-    with pytest.raises(ValueError, match=r"num_features is 512, but the backbone gives shape \(6, 16\) for 6 views"):
+    with pytest.raises(ValueError, match=r"num_features is 512, but the backbone gives \(16,\) per view"):
         relatum.RelationalReasoning(net, num_features=512)(torch.zeros(2, 3, 3, 4, 4))
 
 
@@ -529,7 +599,7 @@ def test_a_backbone_with_several_outputs_is_named() -> None:
         def forward(self, x: torch.Tensor) -> Any:
             return super().forward(x), x
 
-    with pytest.raises(ValueError, match="the backbone gives a tuple"):
+    with pytest.raises(InputError, match="this one gives a tuple for 6 images"):
         relatum.RelationalReasoning(Two(), num_features=48)(torch.zeros(2, 3, 3, 4, 4))
 
 

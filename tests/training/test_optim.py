@@ -58,3 +58,49 @@ def test_state_of_renewed_parameters_is_forgotten() -> None:
     assert b not in optimizer.state
     optim.set_learning_rate(optimizer, 0.5)
     assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_parameter_may_join_or_be_renewed_while_the_others_are_trained(name: str) -> None:
+    """DINO and SwAV freeze prototypes for some epochs, DeepCluster reinitialises its head: against one tensor each."""
+    train = Train(optimizer=name, lr=0.05, weight_decay=0.01)
+    start = torch.linspace(-1, 1, 6)
+    together = [torch.nn.Parameter(start.clone()) for _ in range(3)]
+    alone = [torch.nn.Parameter(start.clone()) for _ in range(3)]
+    optimizer = optim.make_optimizer(train, together)
+    kind = torch.optim.Adam if name == "adam" else torch.optim.SGD
+    options = {} if name == "adam" else {"momentum": 0.9}
+
+    def plain(parameter: torch.nn.Parameter) -> torch.optim.Optimizer:
+        return kind([parameter], lr=0.05, weight_decay=0.01, foreach=False, **options)
+
+    singles = [plain(parameter) for parameter in alone]
+    for step in range(6):
+        if step == 4:  # the last one is renewed
+            optim.forget(optimizer, together[2:])
+            singles[2] = plain(alone[2])
+        for parameters in (together, alone):
+            for number, parameter in enumerate(parameters):
+                parameter.grad = None
+                if number != 1 or step > 2:  # the second one is frozen until then
+                    (parameter.sin() * (step + 1)).sum().backward()
+        optimizer.step()
+        for number, single in enumerate(singles):
+            if alone[number].grad is not None:
+                single.step()
+    torch.testing.assert_close(together, alone, rtol=1e-6, atol=1e-7)
+
+
+def test_missing_momentum_starts_as_torch_starts_it() -> None:
+    """The first update has the same bits as without the buffers of zeros."""
+    train = Train(optimizer="sgd", lr=0.05, weight_decay=0.01)
+    ours, plain = (torch.nn.Parameter(torch.linspace(-1, 1, 40).clone()) for _ in range(2))
+    optimizers = [
+        optim.make_optimizer(train, [ours]),
+        torch.optim.SGD([plain], lr=0.05, momentum=0.9, weight_decay=0.01, fused=True),
+    ]
+    for _ in range(3):
+        for parameter, optimizer in zip((ours, plain), optimizers, strict=True):
+            parameter.grad = parameter.detach().cos()
+            optimizer.step()
+    assert torch.equal(ours, plain)

@@ -14,8 +14,10 @@ from relatum.backbones.base import (
     check_side,
     evaluating,
     feature_size,
+    has_idle_weights,
     representations,
     seeded,
+    seeded_dropout,
 )
 
 __all__ = [
@@ -26,8 +28,10 @@ __all__ = [
     "check_side",
     "evaluating",
     "feature_size",
+    "has_idle_weights",
     "representations",
     "seeded",
+    "seeded_dropout",
 ]
 
 

@@ -39,6 +39,23 @@ def seeded(*name: int) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def seeded_dropout(device: torch.device, *name: int) -> Iterator[None]:
+    """What modules draw inside (dropout, stochastic depth) is a function of `name`; the caller's state does not change.
+
+    Torch's modules draw from the global generators, whose state no checkpoint contains. `torch.manual_seed` would take
+    20 times as long without a GPU: it formats a stack trace.
+    """
+    seed = rng.torch_seed(rng.DROPOUT, *name)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        elif device.type == "mps":
+            torch.mps.manual_seed(seed)
+        yield
+
+
 class TooLarge(Exception):
     """A network has more parameters than `at_most` allows."""
 
@@ -112,6 +129,19 @@ def feature_size(backbone: nn.Module, side: int = 32) -> int:
         return declared
     z = representations(_try(backbone, side, "give the size of a representation: num_features=..."), count=2)
     return int(z.shape[1])
+
+
+def has_idle_weights(backbone: nn.Module, side: int) -> bool:
+    """Whether some trained weights do not influence representations, such as those of a classifier that is not called.
+
+    Two blank images are passed in eval mode.
+    """
+    weights = [p for p in backbone.parameters() if p.requires_grad]
+    with evaluating(backbone):
+        z = backbone(blank_images(backbone, side))
+    if not z.requires_grad:
+        return bool(weights)
+    return any(gradient is None for gradient in torch.autograd.grad(z.sum(), weights, allow_unused=True))
 
 
 def representations(output: Any, count: int) -> torch.Tensor:

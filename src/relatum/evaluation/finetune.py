@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relatum import rng, views
-from relatum.backbones import evaluating
+from relatum.backbones import evaluating, seeded_dropout
 from relatum.config.protocols import FinetuneSettings
 from relatum.config.schedule import step_decay
 from relatum.config.settings import table
@@ -82,9 +82,10 @@ class Trainer:
         for batch in self.batches:
             indices = order[batch]
             targets = torch.from_numpy(self.labels[indices]).to(self.device)
-            loss = F.cross_entropy(self.classifier(self.backbone(self.inputs(indices, number))), targets)
             self.optimizer.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
+            with seeded_dropout(self.device, rng.PROBE, self.seed, number, batch.start):
+                loss = F.cross_entropy(self.classifier(self.backbone(self.inputs(indices, number))), targets)
+                loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             advance()
 

@@ -17,6 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, distributed
 
+from relatum.backbones import seeded_dropout
 from relatum.config import Recipe
 from relatum.errors import InputError, Interrupted, RelatumError
 from relatum.objectives.base import EpochContext, Objective
@@ -173,7 +174,7 @@ class Trainer:
                 loss, values, stop = self._across_processes(loss, values, bool(stopped))
                 self.step += 1
                 processes = 1 if self.maker.shared else self.maker.world
-                self._seen += batch.views.shape[0] * batch.num_images * processes
+                self._seen += batch.all_views * batch.num_images * processes
                 self._after_step(loss, values, metrics)
                 self.display.tick(self.step)
                 if stop or (stopped and self.maker.world == 1):
@@ -219,11 +220,13 @@ class Trainer:
         """Forward, backward, update. No value is copied to the host here."""
         train = self.recipe.train
         optim.set_learning_rate(self.optimizer, optim.learning_rate(train, self.step, self.maker.steps_per_epoch))
-        with self._stance(batch):
+        draws = seeded_dropout(self.fabric.device, self.recipe.seed, self.step, self.maker.rank)
+        with self._stance(batch), draws:
             loss, values = self.module(batch)
             self.fabric.backward(loss)
-        if train.clip_norm:
-            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=train.clip_norm)
+        if train.clip_norm:  # gradients that are not finite pass: the check of loss and weights explains them,
+            # and the loss scaler of 16-mixed skips the step
+            self.fabric.clip_gradients(self.module, self.optimizer, max_norm=train.clip_norm, error_if_nonfinite=False)
         with self._update_threads:
             self.optimizer.step()
             with torch.no_grad():

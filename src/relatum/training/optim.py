@@ -36,10 +36,25 @@ def make_optimizer(
 ) -> torch.optim.Optimizer:
     """Adam or SGD over all parameters; `fused` does one pass over each parameter and its state."""
     if train.optimizer == "sgd":
-        return torch.optim.SGD(
+        sgd = torch.optim.SGD(
             parameters, train.lr, momentum=train.momentum, weight_decay=train.weight_decay, fused=fused
         )
+        if train.momentum:
+            sgd.register_step_pre_hook(_start_momentum)
+        return sgd
     return torch.optim.Adam(parameters, train.lr, weight_decay=train.weight_decay, fused=fused)
+
+
+def _start_momentum(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+    """Start missing momentum buffers at zero, which gives the same first update as torch's own start.
+
+    Parameters that were frozen (DINO, SwAV) or reinitialised (DeepCluster) lack one while the others have theirs, and
+    fused SGD stops with a TypeError if some are missing.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            if parameter.grad is not None and optimizer.state[parameter].get("momentum_buffer") is None:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def update_threads(objective: nn.Module, device: torch.device) -> AbstractContextManager[None]:

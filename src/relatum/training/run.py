@@ -14,6 +14,7 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from relatum import registry
+from relatum.backbones import has_idle_weights
 from relatum.config import Recipe
 from relatum.data.stream.images import is_streamed
 from relatum.distributed import ALONE, World
@@ -116,7 +117,10 @@ def _prepare(
     objective = build.make_objective(resolved, custom_backbone, init=init)
     if recipe.run.device == "cpu":
         keep_freed_memory()
-    fabric = make_fabric(recipe, team.place, skips_parameters=objective.skips_parameters)
+    skips = objective.skips_parameters
+    if team.size > 1 and not skips:  # DDP would wait for the gradients of weights that are never used
+        skips = has_idle_weights(objective.backbone, recipe.data.side or resolved.images.side)
+    fabric = make_fabric(recipe, team.place, skips_parameters=skips)
     if recipe.train.sync == "global":
         objective.connect(World(fabric.global_rank, fabric.world_size))
     maker = build.make_batches(resolved, objective, fabric)
