@@ -1,7 +1,8 @@
 """Estimates the time of a plan: a rough model of the cost of each step, scaled by the times of finished runs.
 
-The model's constants were measured on two cores of 2.8 GHz. The scale is the median of measured over modelled seconds
-of the runs in the output folder, which ran on this machine, or else of those in the ledger folders.
+The model's constants were measured on two idle cores with AVX-512 (docs/performance.md); processors with AVX2 only take
+about twice as long. The scale is the median of measured over modelled seconds of the runs in the output folder, which
+ran on this machine. Runs of other ledgers do not count: most of them shared their cores with other work.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from relatum.runs import ledger
 from relatum.runs.reading import is_number
 
 _START = 10.0  # seconds until a process trains: imports, data, compilation
-_PAIR = 0.6e-6  # seconds per pair of the relation head (37 ms for 63,488 pairs)
-_VIEW = 5e-6  # seconds to augment one 32 x 32 view
+_LOAD = 3.0  # seconds until an evaluation starts
+_STEP = 4e-3  # seconds per step besides views, backbone and pairs: the optimiser and Python
+_PAIR = 0.23e-6  # seconds per pair of the relation head (14.7 ms for 63,488 pairs)
+_VIEW = 2.7e-6  # seconds to augment one 32 x 32 view
+_SPEED = 150e9  # multiply-adds and additions per second of a backbone: 145 (Conv-4, fused) to 154 (ResNet-32, compiled)
 _LOCAL = 17e-3  # seconds of Deep InfoMax's local discriminator per 32 x 32 image: 1 GFLOP at every pixel of the map
 _MOMENTUM_ENCODER = ("byol", "moco", "dino")
-_PROBE_STEP = 2.5e-4  # seconds per step of a linear probe on features
+_PROBE_STEP = 1e-4  # seconds per step of a linear probe on features
 _POINT, _CENTRE = 18e-6, 0.16e-6  # seconds of DeepCluster's k-means per image, and per image and cluster
 
 
@@ -34,12 +38,10 @@ def total(runs: Iterable[Pretraining], evaluations: Iterable[Evaluation], result
 
 
 def scale(results: Results) -> float:
-    """Median of measured over modelled seconds of finished runs; 1 without any."""
-    for entries in (ledger.read(results.out / "ledger"), results.entries):
-        ratios = [e.document["seconds"] / run_seconds(run) for e in entries if (run := _timed(e)) is not None]
-        if ratios:
-            return statistics.median(ratios)
-    return 1.0
+    """Median of measured over modelled seconds of the runs in the output folder; 1 without any."""
+    entries = ledger.read(results.out / "ledger")
+    ratios = [e.document["seconds"] / run_seconds(run) for e in entries if (run := _timed(e)) is not None]
+    return statistics.median(ratios) if ratios else 1.0
 
 
 def _timed(entry: ledger.Entry) -> Pretraining | None:
@@ -62,9 +64,9 @@ def _timed(entry: ledger.Entry) -> Pretraining | None:
 
 
 def view_seconds(backbone: str, side: int) -> float:
-    """Seconds of one view, forward and backward: 60 GFLOP/s, and a minimum for memory traffic."""
+    """Seconds of one view, forward and backward, which takes three times as many multiply-adds as forward alone."""
     row = registry.BACKBONES.get(backbone, registry.BACKBONES["resnet34"])
-    return (side / 32) ** 2 * (1.5e-4 + 6 * row.multiply_adds / 60e9)
+    return (side / 32) ** 2 * 6 * row.multiply_adds / _SPEED
 
 
 def run_seconds(run: Pretraining) -> float:
@@ -76,11 +78,12 @@ def run_seconds(run: Pretraining) -> float:
     images = dataset.splits[split] * (1 - run.val_fraction)
     images = min(images, run.limit_train or images)
     area, view = (dataset.side / 32) ** 2, view_seconds(run.backbone, dataset.side)
-    per_image = run.views * (view + _VIEW * area)
+    views = run.views + (run.all_views - run.views) / 4  # small views have half the side
+    per_image = views * (view + _VIEW * area) + _STEP / run.batch_size
     if run.method == "relational":
         per_image += (run.views**2 - run.views) * _PAIR
     if run.method in _MOMENTUM_ENCODER:  # a second forward pass
-        per_image += run.views * view / 3
+        per_image += views * view / 3
     if run.method == "deepinfomax":
         per_image += _LOCAL * area
     if run.method == "deepcluster":  # every epoch: features of all images, then their clusters
@@ -98,7 +101,7 @@ def evaluation_seconds(evaluation: Evaluation) -> float:
     view = view_seconds(evaluation.run.backbone, dataset.side)
     epochs = evaluation.epochs or 0
     if evaluation.protocol == "linear":
-        return _START + (train + test) * view / 3 + epochs * (train / LinearSettings.batch_size) * _PROBE_STEP
+        return _LOAD + (train + test) * view / 3 + epochs * (train / LinearSettings.batch_size) * _PROBE_STEP
     if evaluation.protocol == "finetune":
-        return _START + epochs * train * view + test * view / 3
-    return _START + test * view / 3 + (120.0 if evaluation.protocol == "tsne" else 10.0)
+        return _LOAD + epochs * train * view + test * view / 3
+    return _LOAD + test * view / 3 + (120.0 if evaluation.protocol == "tsne" else 10.0)
