@@ -85,17 +85,15 @@ def near_duplicates(
         threshold: the largest difference between copies.
     """
     count = len(signatures)
+    first_with: dict[str, int] = {}
+    firsts = [first_with.setdefault(digest, i) for i, digest in enumerate(digests)] or range(count)
+    rows = np.unique(np.fromiter(firsts, np.int64, count))  # of files with the same bytes, one is compared
     links: dict[tuple[int, int], float] = {}
     no_copies: set[tuple[int, int]] = set()
-    if count > 1:
+    if len(rows) > 1:
         known = np.asarray(resolutions, np.int64) if len(resolutions) else np.full(count, SIDE)
-        links, no_copies = _compared_pairs(signatures, known, threshold, _strict(lossless), detail)
-    first_with: dict[str, int] = {}
-    for i, digest in enumerate(digests):
-        j = first_with.setdefault(digest, i)
-        if j != i:
-            links[j, i] = 0.0
-            no_copies.discard((j, i))
+        links, no_copies = _compared_pairs(signatures, rows, known, threshold, _strict(lossless), detail)
+    links |= {(first, i): 0.0 for i, first in enumerate(firsts) if first != i}
     groups = []
     for members, difference in isolated_groups(count, links, threshold, no_copies):
         exact = bool(digests) and len({digests[i] for i in members}) == 1
@@ -111,19 +109,23 @@ def _strict(lossless: Sequence[tuple[int, int] | None]) -> Callable[[int, int], 
 
 def _compared_pairs(
     signatures: Signatures,
+    compared: Rows,
     resolutions: Rows,
     threshold: float,
     strict: Callable[[int, int], bool],
     detail: Detail | None,
 ) -> tuple[dict[tuple[int, int], float], set[tuple[int, int]]]:
-    """Pairs (i < j) of similar thumbnails with the difference between them, and those that are surely no copies."""
-    vectors, contrast = _vectors(signatures)
+    """Pairs (i < j) of similar thumbnails with the difference between them, and those that are surely no copies.
+
+    Only the images with the numbers `compared` (sorted) are compared.
+    """
+    vectors, contrast = (array[compared] for array in _vectors(signatures))
     everyone = np.arange(len(vectors))
     distances, near = nearest(vectors, vectors, min(_CANDIDATES, len(vectors) - 1), exclude=everyone)
     blank = contrast < _BLANK
     rows, columns = np.nonzero((distances <= _FAR) & ~(blank[:, None] | blank[near]))
     pairs = np.sort(np.stack([rows, near[rows, columns]], 1), 1)
-    i, j = np.unique(pairs, axis=0).T.reshape(2, -1)
+    i, j = compared[np.unique(pairs, axis=0).T.reshape(2, -1)]
     resolution = np.minimum(resolutions[i], resolutions[j])
     values = np.zeros(len(i), np.float32)
     for start in range(0, len(i), _CHUNK):
