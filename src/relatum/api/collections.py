@@ -49,7 +49,7 @@ def duplicates(
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.duplicates import THRESHOLD, near_duplicates
-    from relatum.collection.indexing import detail_reader
+    from relatum.collection.indexing import detail_reader, link_test
 
     groups = near_duplicates(
         index.signatures,
@@ -58,6 +58,7 @@ def duplicates(
         sizes=index.pixels_and_bytes,
         lossless=index.lossless,
         detail=detail_reader(data, index.files.tolist()),
+        is_link=link_test(data, index.files.tolist()),
         threshold=THRESHOLD if threshold is None else threshold,
     )
     names = [str(file) for file in index.files]

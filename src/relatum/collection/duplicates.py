@@ -42,6 +42,7 @@ _BLANK = 0.004  # images of one colour have no content to compare: they are copi
 
 Rows = NDArray[np.int64]
 Detail = Callable[[Sequence[int]], dict[int, NDArray[np.uint8]]]
+LinkTest = Callable[[int], bool]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Group:
     """Images that show the same.
 
     Attributes:
-        members: image numbers, the largest image first where sizes are known.
+        members: image numbers, the largest image first where sizes are known; symbolic links last.
         exact: whether all files have the same bytes.
         difference: the largest difference that links two members (`registration.differences`); 0 for identical
             thumbnails.
@@ -68,6 +69,7 @@ def near_duplicates(
     sizes: Sequence[tuple[int, int]] = (),
     lossless: Sequence[tuple[int, int] | None] = (),
     detail: Detail | None = None,
+    is_link: LinkTest | None = None,
     threshold: float = THRESHOLD,
 ) -> list[Group]:
     """Groups of near-duplicates, the most similar first.
@@ -82,6 +84,8 @@ def near_duplicates(
             them.
         detail: reads images again: from their numbers to (DETAIL, DETAIL, 3) arrays; those that cannot be read are
             missing. Without it, thumbnails decide.
+        is_link: whether an image is a symbolic link. It is listed after the files: whoever keeps the first image of a
+            group and deletes the others must not be left with a link to a file that is gone.
         threshold: the largest difference between copies.
     """
     count = len(signatures)
@@ -98,6 +102,7 @@ def near_duplicates(
     for members, difference in isolated_groups(count, links, threshold, no_copies):
         exact = bool(digests) and len({digests[i] for i in members}) == 1
         ordered = sorted(members, key=lambda i: (-sizes[i][0], -sizes[i][1], i)) if len(sizes) else members
+        ordered = sorted(ordered, key=is_link) if is_link is not None else ordered
         groups.append(Group(tuple(ordered), exact, difference))
     return sorted(groups, key=lambda group: (not group.exact, group.difference, group.members))
 

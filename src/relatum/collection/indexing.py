@@ -246,6 +246,14 @@ def detail_reader(
     return read
 
 
+def link_test(source: Source, files: Sequence[str]) -> Callable[[int], bool] | None:
+    """A function that tells whether a file of a folder, by its row number, is a symbolic link; None for a dataset."""
+    if str(source) in registry.DATASETS:
+        return None
+    root = sources.find_folder(os.fspath(source))
+    return lambda row: (root / str(files[row])).is_symlink()
+
+
 def load_thumbnails(source: Path, files: Sequence[str]) -> NDArray[np.uint8]:
     """Thumbnails (N, 96, 96, 3) of files of a folder, from the cache of decoded images; grey if one is gone."""
     listing = folder.scan(source)
