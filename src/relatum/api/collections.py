@@ -6,12 +6,13 @@ immediate, and new images are added to it.
 
 from __future__ import annotations
 
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from relatum.api.runs import StrPath, architecture_of, note_unfinished, optional_path
+from relatum.api.runs import StrPath, architecture_of, data_name, note_unfinished, optional_path
 from relatum.collection.rows import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
-from relatum.errors import require_positive
+from relatum.errors import InputError, require_positive
 
 if TYPE_CHECKING:  # torch is imported when a backbone is loaded
     from torch import nn
@@ -46,6 +47,8 @@ def duplicates(
         root: data root folder.
         progress: show a progress bar.
     """
+    if threshold is not None and not (isinstance(threshold, Real) and threshold >= 0):
+        raise InputError(f"threshold = {threshold!r} is out of range: it is a number of at least 0.")
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.duplicates import THRESHOLD, near_duplicates
@@ -136,6 +139,8 @@ def cluster(
         root: data root folder.
         progress: show a progress bar.
     """
+    if number is not None:
+        require_positive("number", number)
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.clusters import find_clusters
@@ -202,5 +207,6 @@ def _index(
     from relatum.collection.indexing import build_index
 
     note_unfinished(run, "used", show=progress)
+    data_name(data)  # refuses what is no path
     architecture = architecture_of(run, backbone)
     return build_index(run, data, architecture=architecture, split=split, device=device, root=root, progress=progress)

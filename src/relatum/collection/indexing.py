@@ -22,6 +22,7 @@ from torch import nn
 
 from relatum import data as sources
 from relatum import registry
+from relatum.backbones.base import image_settings
 from relatum.collection.file_facts import digest, width_height_time
 from relatum.collection.index import Index, Source, index_file, merged, read_index, write_index
 from relatum.collection.registration import DETAIL
@@ -113,9 +114,8 @@ def _of_dataset(module: nn.Module, images: ImageSet, known: Index | None, progre
 
 def preprocessing(module: nn.Module) -> tuple[int, RGB, RGB]:
     """Side, mean and standard deviation of the images that a backbone was trained on, or defaults."""
-    info: dict[str, Any] = getattr(module, "info", {})
-    mean, std = (tuple(info.get(name) or default) for name, default in (("mean", (0.5,) * 3), ("std", (0.25,) * 3)))
-    return int(info.get("side") or 32), mean, std  # type: ignore[return-value]
+    found = image_settings(module)
+    return int(found.get("side", 32)), found.get("mean", (0.5,) * 3), found.get("std", (0.25,) * 3)
 
 
 def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progress: bool) -> Index:

@@ -11,6 +11,7 @@ from torch import nn
 
 from relatum import data as sources
 from relatum import registry
+from relatum.backbones.base import image_settings
 from relatum.collection.indexing import preprocessing
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
@@ -69,9 +70,8 @@ def load_for(backbone: nn.Module, data: Any, *, split: str = "train", root: Sour
     place = None if root is None else Path(root)
     if isinstance(data, str) and data in registry.DATASETS:
         return sources.load(data, split, root=place)
-    info: dict[str, Any] = getattr(backbone, "info", {})  # missing for a module of the user
     if not sources.is_path(data) or sources.is_image_file(data):
-        return sources.read_images(data, **{name: info[name] for name in ("side", "mean", "std") if info.get(name)})
+        return sources.read_images(data, **image_settings(backbone))
     side, mean, std = preprocessing(backbone)  # as for a list of its files, and for `search`
     return sources.load(os.fspath(data), split, root=place, side=side, mean=mean, std=std)
 

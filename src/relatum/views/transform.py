@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum import registry
-from relatum.errors import InputError, unknown
+from relatum.errors import InputError, require_channels, unknown
 from relatum.views.params import sample
 from relatum.views.policies import POLICIES, Policy
 
@@ -64,9 +64,10 @@ class Views:
             raise InputError(f"seed = {seed} is out of range: it must be below 2**63.")
         if backend not in registry.KERNELS:
             raise unknown("backend", backend, registry.KERNELS)
-        self.policy = registry.find(POLICIES, "policy", policy) if isinstance(policy, str) else replace(policy)
+        known = replace(policy) if isinstance(policy, Policy) else registry.find(POLICIES, "policy", policy)
+        self.policy: Policy = known
         self.number, self.side, self.pad = number, side, pad
-        self.mean, self.std = _triple("mean", mean), _triple("std", std)
+        self.mean, self.std = require_channels("mean", mean), require_channels("std", std)
         self.seed, self.backend = seed, backend
 
     def __call__(self, image: Any) -> Any:
@@ -106,10 +107,15 @@ class Views:
 
         from relatum.views import make_views
 
+        if not hasattr(images, "dtype"):
+            raise InputError(f"views need an array or a tensor of shape (M, H, W, 3), not a {type(images).__name__}.")
         if str(images.dtype).removeprefix("torch.") != "uint8" or images.ndim != 4 or images.shape[3] != 3:
             shape = tuple(images.shape)
             raise InputError(f"views need uint8 pixels of shape (M, H, W, 3), not {images.dtype} {shape}.")
         count, height, width = (int(n) for n in images.shape[:3])
+        if not height or not width:
+            raise InputError(f"an image of {width} × {height} pixels has no pixels.")
+        _check_whole("epoch", epoch, -(2**63))
         if self.side is None and height != width:
             raise InputError(
                 f"an image of {width} × {height} pixels is not square: give the side of the views, side=..."
@@ -150,15 +156,3 @@ def _check_whole(name: str, value: Any, least: int, reason: str = "") -> None:
         raise InputError(f"{name} = {value!r} is not a whole number.")
     if value < least:
         raise InputError(f"{name} = {value} is out of range: {reason or f'it must be at least {least}'}.")
-
-
-def _triple(name: str, values: Sequence[float]) -> tuple[float, float, float]:
-    """Three finite numbers: the kernels index them without checks. A deviation of zero would give infinite views."""
-    try:
-        numbers = tuple(map(float, values))
-    except (TypeError, ValueError):  # one number, or text
-        numbers = ()
-    if len(numbers) != 3 or not np.isfinite(numbers).all() or (name == "std" and min(numbers) <= 0):
-        above = " above 0" * (name == "std")
-        raise InputError(f"{name} = {values!r} must be three numbers{above}, for red, green and blue.")
-    return numbers[0], numbers[1], numbers[2]
