@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from numbers import Integral
 from typing import Any
 
 _ON_COMMAND_LINE: ContextVar[bool] = ContextVar("relatum_on_command_line", default=False)
@@ -133,9 +134,9 @@ class Interrupted(KeyboardInterrupt):
         return phrase(super().__str__())
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
+def unknown(what: str, name: object, known: Iterable[str]) -> InputError:
     """An error for a name that does not exist, with the nearest one that does."""
-    known = sorted(known)
+    known, name = sorted(known), str(name)
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6 if len(known) <= 12 else 0.3)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known[:12])}{', …' * (len(known) > 12)}."
     return InputError(f"unknown {what} '{name}'; {hint}")
@@ -152,20 +153,25 @@ def describe(error: Exception) -> str:
     return f"unexpected {type(error).__name__}: {first_line}"
 
 
-def require_positive(name: str, number: int) -> None:
-    """Raise an error unless a count is at least 1."""
+def require_positive(name: str, number: Any) -> None:
+    """Raise an error unless a count is a whole number of at least 1."""
+    if not isinstance(number, Integral):
+        raise InputError(f"{name} = {number!r} is not a whole number.")
     if number < 1:
         raise InputError(f"{name} = {number} is out of range: it must be at least 1.")
 
 
-def three_numbers(name: str, values: Iterable[Any], *, positive: bool) -> tuple[float, float, float]:
-    """Three finite numbers for the channels, or an error; `positive` ones are greater than 0."""
+def require_channels(name: str, values: Any) -> tuple[float, float, float]:
+    """Three numbers, for red, green and blue: a mean of colours in [0, 1], or a standard deviation above 0."""
     try:
-        numbers = tuple(float(value) for value in values)
+        numbers = tuple(map(float, values))
     except (TypeError, ValueError):  # one number, or text
         numbers = ()
-    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (positive and min(numbers) <= 0):
-        raise InputError(f"{name} = {values!r} must be three numbers{' above 0' * positive}, for red, green and blue.")
+    if len(numbers) != 3 or not all(map(math.isfinite, numbers)) or (name == "std" and min(numbers) <= 0):
+        above = " above 0" * (name == "std")
+        raise InputError(f"{name} = {values!r} must be three numbers{above}, for red, green and blue.")
+    if name == "mean" and not 0 <= min(numbers) <= max(numbers) <= 1:
+        raise InputError(f"{name} = {values!r} must be three numbers from 0 to 1: colours are divided by 255.")
     return numbers[0], numbers[1], numbers[2]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,3 +61,13 @@ def test_a_recipe_does_not_start_any_number_of_processes(tmp_path: Path, monkeyp
         relatum.pretrain("shapes", recipe=tmp_path / "recipe.toml", out=tmp_path / "run")
     with pytest.raises(InputError, match="names more than 1,000,000 shards"):
         relatum.pretrain("http://127.0.0.1:9/{0..99999999999}.tar", out=tmp_path / "run")
+
+
+def test_a_run_is_not_written_among_images_in_folders_with_the_same_names(pictures: Path, tmp_path: Path) -> None:
+    """Images in `index/` were no longer read after the first run, and deleted by the second."""
+    folder = tmp_path / "photos"
+    shutil.copytree(pictures, folder / "index")
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(InputError, match=r"its sub-folder index has a name that runs use: choose another out=\.\.\."):
+        relatum.pretrain(folder, out=folder, views=2, epochs=1, quiet=True)
+    assert sorted(folder.rglob("*")) == before

@@ -66,6 +66,14 @@ def test_duplicates_outliers_clusters_and_a_subset(run: Path, photos: Path, tmp_
     assert index_file(run, photos, "train").exists()
 
 
+def test_a_link_never_leads_a_group_of_copies(run: Path, photos: Path) -> None:
+    """Who keeps the first file of each group and deletes the others would be left with a dangling link."""
+    (photos / "again.png").unlink()
+    (photos / "again.png").symlink_to(photos / "trip" / "05.png")
+    (group,) = (group for group in relatum.duplicates(run, photos, progress=False) if group.exact)
+    assert group.files == ("trip/05.png", "again.png")
+
+
 def test_images_with_the_same_thumbnail_are_one_outlier(run: Path, photos: Path, tmp_path: Path) -> None:
     for i, grey in enumerate((20, 120, 220)):  # icons that cannot be seen on white
         icon = Image.new("RGBA", (64, 64), (grey, grey, grey, 0))

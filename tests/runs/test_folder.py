@@ -48,6 +48,22 @@ def test_clearing_removes_the_run_and_nothing_else(tmp_path: Path) -> None:
     assert folder.read_record() == {}
 
 
+def test_clearing_keeps_photographs_in_folders_named_like_ours(tmp_path: Path) -> None:
+    """`--out` was a folder of photographs, some of them in `index/`: a second run deleted these."""
+    folder = fill(tmp_path)
+    photographs = [
+        tmp_path / name for name in ("index/a.jpg", "features/b.png", "artifacts/tsne.png", "artifacts/x/c.png")
+    ]
+    for path in (*photographs, tmp_path / "artifacts" / "views.npz", tmp_path / "artifacts" / "views.png"):
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    folder.clear()
+    assert all(path.exists() for path in photographs)
+    assert not list(tmp_path.rglob("views.*"))
+    assert not folder.exists()
+    assert not folder.has_checkpoints()
+
+
 def test_temporary_files_behind_a_link_are_not_ours(tmp_path: Path) -> None:
     (tmp_path / "downloads").mkdir()
     (tmp_path / "downloads" / ".film.part").write_text("half of it")

@@ -7,11 +7,12 @@ immediate, and new images are added to it.
 from __future__ import annotations
 
 import math
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from relatum import config
-from relatum.api.runs import StrPath, architecture_of, note_unfinished, optional_path
+from relatum.api.runs import StrPath, architecture_of, data_name, note_unfinished, optional_path
 from relatum.collection.rows import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
 from relatum.errors import InputError, require_positive
 
@@ -48,15 +49,20 @@ def duplicates(
         root: data root folder.
         progress: show a progress bar.
     """
-    if threshold is not None and not 0 <= threshold < math.inf:
-        raise InputError(f"--threshold {threshold:g} is out of range: it must be 0 or more, and finite.")
+    if threshold is not None and not (isinstance(threshold, Real) and 0 <= threshold < math.inf):
+        raise InputError(f"threshold = {threshold!r} is out of range: it is a number of at least 0.")
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.duplicates import THRESHOLD, find_duplicates
-    from relatum.collection.indexing import detail_reader
+    from relatum.collection.indexing import detail_reader, link_test
 
-    detail = detail_reader(data, index.files.tolist())
-    groups = find_duplicates(index, detail=detail, threshold=THRESHOLD if threshold is None else threshold)
+    files = index.files.tolist()
+    groups = find_duplicates(
+        index,
+        detail=detail_reader(data, files),
+        is_link=link_test(data, files),
+        threshold=THRESHOLD if threshold is None else threshold,
+    )
     names = [str(file) for file in index.files]
     result = [DuplicateGroup(tuple(names[i] for i in g.members), g.exact, g.difference) for g in groups]
     return _saved(result, target)
@@ -133,6 +139,8 @@ def cluster(
         progress: show a progress bar.
     """
     seed = config.seed(seed)
+    if number is not None:
+        require_positive("number", number)
     target = check_target(optional_path(out))
     index = _index(run, data, backbone, split, device, root, progress)
     from relatum.collection.clusters import find_clusters
@@ -199,5 +207,6 @@ def _index(
     from relatum.collection.indexing import build_index
 
     note_unfinished(run, "used", show=progress)
+    data_name(data)  # refuses what is no path
     architecture = architecture_of(run, backbone)
     return build_index(run, data, architecture=architecture, split=split, device=device, root=root, progress=progress)

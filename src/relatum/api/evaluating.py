@@ -53,18 +53,21 @@ def evaluate(
         root: data root folder.
         progress: show progress bars.
     """
+    if settings is not None and not isinstance(settings, Mapping):
+        raise InputError(f"settings is a dict such as {{'k': 5}}, not {type(settings).__name__}.")
     options: dict[str, Any] = {
         "data": data_name(data),
         "split": split,
         "epochs": epochs,
         "seed": None if seed is None else config.seed(seed),
-        "tag": tag,
+        "tag": str(tag),
         "settings": settings,
         "root": optional_path(root),
         "device": device,
         "progress": progress,
     }
     if not isinstance(run, str | os.PathLike):
+        note_unfinished(run, "evaluated")
         return evaluation.evaluate_module(protocol, run, **options)
     path = Path(run)
     if ledger.is_entry_file(path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relatum import config
 from relatum.errors import InputError
+from relatum.runs import names
 from relatum.runs.folder import RunFolder
 from relatum.system.launcher import Place
 from relatum.system.progress import Display
@@ -49,6 +51,18 @@ def make_plan(
     from relatum.training.resume import open_run
 
     return Plan(*open_run(folder, display))
+
+
+def refuse_data_folder(folder: RunFolder, data: str | None) -> None:
+    """Refuse to write a new run among images whose sub-folders have the names of ours: they would no longer be read."""
+    if not data or not Path(data).is_absolute() or folder.exists() or folder.path.resolve() != Path(data):
+        return
+    taken = next((name for name in names.FOLDERS if (folder.path / name).exists()), None)
+    if taken is not None:
+        raise InputError(
+            f"{folder.path} is the folder of images itself, and its sub-folder {taken} has a name that runs use: "
+            "choose another --out."
+        )
 
 
 def _holds_run(folder: RunFolder) -> bool:

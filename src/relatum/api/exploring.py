@@ -81,13 +81,14 @@ def explore(
             stopped.args = (stopped.args[0].replace("--resume continues", "run the same command to resume"),)
             raise
     mark_output(run.path)  # the page and the index are not photos, even if the recipe is lost
-    from relatum.collection.indexing import build_index, detail_reader, load_thumbnails
+    from relatum.collection.indexing import build_index, detail_reader, link_test, load_thumbnails
     from relatum.collection.overview import overview
     from relatum.report.collection_page import write_collection_page
 
     index = build_index(run.path, source, device=device, progress=not quiet)
     display.print(f"index     {len(index):,} images; computing maps, albums, near-duplicates and outliers")
-    shown = overview(index, seed=seed, detail=detail_reader(source, index.files.tolist()))
+    files = index.files.tolist()
+    shown = overview(index, seed=seed, detail=detail_reader(source, files), is_link=link_test(source, files))
     thumbnails = load_thumbnails(source, shown.files)
     page = write_collection_page(run.explore_page, source.resolve().name, shown, thumbnails)
     display.print(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from relatum import config, registry
 from relatum.api import workers
-from relatum.api.existing_run import Plan, make_plan
+from relatum.api.existing_run import Plan, make_plan, refuse_data_folder
 from relatum.api.runs import Run, StrPath, as_list, data_name, note_unfinished, optional_path
 from relatum.errors import InputError, RelatumError
 from relatum.runs.folder import RunFolder
@@ -113,6 +113,7 @@ def pretrain(
     custom_backbone = None if backbone is None or isinstance(backbone, str) else backbone
     draft = _draft(arguments, custom_backbone)
     folder = _run_folder(out, draft, resume=resume)
+    refuse_data_folder(folder, draft.get("data.name"))
     place = launcher.find_place()
     launcher.check_devices(place, draft.request.run.devices if "run.devices" in draft.explicit else None)
     devices = place.size if place is not None else _devices(draft, folder, resume=resume)

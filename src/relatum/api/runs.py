@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from relatum import config
 from relatum.data import sets
+from relatum.errors import InputError
 from relatum.runs.folder import RunFolder, read_recipe
 from relatum.runs.metrics import MetricsTable, read_metrics
 from relatum.system.files import expand_user
@@ -64,8 +65,10 @@ def architecture_of(run: Any, backbone: str | nn.Module | None) -> str | nn.Modu
 
 
 def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
-    """Print that the newest checkpoint is used, if a run is not finished."""
+    """Print that the newest checkpoint is used, if a run is not finished. Refuses what is neither path nor module."""
     if not isinstance(run, str | os.PathLike):
+        if not hasattr(run, "state_dict"):
+            raise InputError(f"give a run folder, a weights file or a module, not {type(run).__name__}.")
         return
     folder = RunFolder(run)
     if show and folder.exists() and not folder.finished():
@@ -76,6 +79,8 @@ def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:
 
 def data_name(data: StrPath) -> str:
     """A dataset's name as it is; a folder as an absolute path, so that a resume finds it from anywhere."""
+    if not isinstance(data, str | os.PathLike):
+        raise InputError(f"data is the name of a dataset or a folder of images, not {type(data).__name__}.")
     name = os.fspath(data)
     if sets.is_dataset(data) or not name:
         return name

@@ -6,7 +6,7 @@ import importlib
 import math
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from relatum import registry, rng
 from relatum.backbones import library
-from relatum.errors import InputError
+from relatum.errors import InputError, require_channels, require_positive
 
 
 def initialise(network: nn.Module) -> None:
@@ -142,6 +142,20 @@ def has_idle_weights(backbone: nn.Module, side: int) -> bool:
     if not z.requires_grad:
         return bool(weights)
     return any(gradient is None for gradient in torch.autograd.grad(z.sum(), weights, allow_unused=True))
+
+
+def image_settings(backbone: nn.Module) -> dict[str, Any]:
+    """Side, mean and standard deviation of a backbone's images, as far as its `info` states them."""
+    info = getattr(backbone, "info", None) or {}  # missing for a module of the user
+    if not isinstance(info, Mapping):
+        raise InputError(f"the backbone's info is a dict with side, mean and std, not {type(info).__name__}.")
+    found = {name: info[name] for name in ("side", "mean", "std") if info.get(name) is not None}
+    for name, value in found.items():
+        if name == "side":
+            require_positive("the backbone's info: side", value)
+        else:
+            found[name] = require_channels(name, value)
+    return found
 
 
 def representations(output: Any, count: int) -> torch.Tensor:

@@ -43,6 +43,7 @@ _BLANK = 0.004  # images of one colour have no content to compare: they are copi
 
 Rows = NDArray[np.int64]
 Detail = Callable[[Sequence[int]], dict[int, NDArray[np.uint8]]]
+LinkTest = Callable[[int], bool]
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Group:
     """Images that show the same.
 
     Attributes:
-        members: image numbers, the largest image first where sizes are known.
+        members: image numbers, the largest image first where sizes are known; symbolic links last.
         exact: whether all files have the same bytes.
         difference: the largest difference that links two members (`registration.differences`); 0 for identical
             thumbnails.
@@ -61,7 +62,9 @@ class Group:
     difference: float
 
 
-def find_duplicates(index: Index, *, detail: Detail | None = None, threshold: float = THRESHOLD) -> list[Group]:
+def find_duplicates(
+    index: Index, *, detail: Detail | None = None, is_link: LinkTest | None = None, threshold: float = THRESHOLD
+) -> list[Group]:
     """`near_duplicates` of the images of an index."""
     return near_duplicates(
         index.signatures,
@@ -70,6 +73,7 @@ def find_duplicates(index: Index, *, detail: Detail | None = None, threshold: fl
         sizes=index.pixels_and_bytes,
         lossless=index.lossless,
         detail=detail,
+        is_link=is_link,
         threshold=threshold,
     )
 
@@ -82,6 +86,7 @@ def near_duplicates(
     sizes: Sequence[tuple[int, int]] = (),
     lossless: Sequence[tuple[int, int] | None] = (),
     detail: Detail | None = None,
+    is_link: LinkTest | None = None,
     threshold: float = THRESHOLD,
 ) -> list[Group]:
     """Groups of near-duplicates, the most similar first.
@@ -96,27 +101,26 @@ def near_duplicates(
             them.
         detail: reads images again: from their numbers to (DETAIL, DETAIL, 3) arrays; those that cannot be read are
             missing. Without it, thumbnails decide.
+        is_link: whether an image is a symbolic link. It is listed after the files: whoever keeps the first image of a
+            group and deletes the others must not be left with a link to a file that is gone.
         threshold: the largest difference between copies.
     """
     count = len(signatures)
+    first_with: dict[str, int] = {}
+    firsts = [first_with.setdefault(d, i) if d else i for i, d in enumerate(digests)] or range(count)
+    rows = np.unique(np.fromiter(firsts, np.int64, count))  # of files with the same bytes, one is compared
     links: dict[tuple[int, int], float] = {}
     no_copies: set[tuple[int, int]] = set()
-    if count > 1:
+    if len(rows) > 1:
         known = np.asarray(resolutions, np.int64) if len(resolutions) else np.full(count, SIDE)
-        links, no_copies = _compared_pairs(signatures, known, threshold, _strict(lossless), detail)
-    first_with: dict[str, int] = {}
-    for i, digest in enumerate(digests):
-        if not digest:  # a file that could not be read
-            continue
-        j = first_with.setdefault(digest, i)
-        if j != i:
-            links[j, i] = 0.0
-            no_copies.discard((j, i))
+        links, no_copies = _compared_pairs(signatures, rows, known, threshold, _strict(lossless), detail)
+    links |= {(first, i): 0.0 for i, first in enumerate(firsts) if first != i}
     groups = []
     for members, difference in isolated_groups(count, links, threshold, no_copies):
         contents = {digests[i] for i in members} if digests else set()
         exact = len(contents) == 1 and "" not in contents
         ordered = sorted(members, key=lambda i: (-sizes[i][0], -sizes[i][1], i)) if len(sizes) else members
+        ordered = sorted(ordered, key=is_link) if is_link is not None else ordered
         groups.append(Group(tuple(ordered), exact, difference))
     return sorted(groups, key=lambda group: (not group.exact, group.difference, group.members))
 
@@ -128,19 +132,23 @@ def _strict(lossless: Sequence[tuple[int, int] | None]) -> Callable[[int, int], 
 
 def _compared_pairs(
     signatures: Signatures,
+    compared: Rows,
     resolutions: Rows,
     threshold: float,
     strict: Callable[[int, int], bool],
     detail: Detail | None,
 ) -> tuple[dict[tuple[int, int], float], set[tuple[int, int]]]:
-    """Pairs (i < j) of similar thumbnails with the difference between them, and those that are surely no copies."""
-    vectors, contrast = _vectors(signatures)
+    """Pairs (i < j) of similar thumbnails with the difference between them, and those that are surely no copies.
+
+    Only the images with the numbers `compared` (sorted) are compared.
+    """
+    vectors, contrast = (array[compared] for array in _vectors(signatures))
     everyone = np.arange(len(vectors))
     distances, near = nearest(vectors, vectors, min(_CANDIDATES, len(vectors) - 1), exclude=everyone)
     blank = contrast < _BLANK
     rows, columns = np.nonzero((distances <= _FAR) & ~(blank[:, None] | blank[near]))
     pairs = np.sort(np.stack([rows, near[rows, columns]], 1), 1)
-    i, j = np.unique(pairs, axis=0).T.reshape(2, -1)
+    i, j = compared[np.unique(pairs, axis=0).T.reshape(2, -1)]
     resolution = np.minimum(resolutions[i], resolutions[j])
     values = np.zeros(len(i), np.float32)
     for start in range(0, len(i), _CHUNK):

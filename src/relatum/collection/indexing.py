@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from relatum import data as sources
+from relatum.backbones.base import image_settings
 from relatum.collection.file_facts import digest, width_height_time
 from relatum.collection.index import Index, Source, index_file, merged, read_index, write_index
 from relatum.collection.registration import DETAIL
@@ -112,9 +113,8 @@ def _of_dataset(module: nn.Module, images: ImageSet, known: Index | None, progre
 
 def preprocessing(module: nn.Module) -> tuple[int, RGB, RGB]:
     """Side, mean and standard deviation of the images that a backbone was trained on, or defaults."""
-    info: dict[str, Any] = getattr(module, "info", {})
-    mean, std = (tuple(info.get(name) or default) for name, default in (("mean", (0.5,) * 3), ("std", (0.25,) * 3)))
-    return int(info.get("side") or 32), mean, std  # type: ignore[return-value]
+    found = image_settings(module)
+    return int(found.get("side", 32)), found.get("mean", (0.5,) * 3), found.get("std", (0.25,) * 3)
 
 
 def _of_folder(module: nn.Module, listing: Listing, known: Index | None, progress: bool) -> Index:
@@ -243,6 +243,14 @@ def detail_reader(
         return {numbers[file]: image for file, image in zip(good, images, strict=True)}
 
     return read
+
+
+def link_test(source: Source, files: Sequence[str]) -> Callable[[int], bool] | None:
+    """A function that tells whether a file of a folder, by its row number, is a symbolic link; None for a dataset."""
+    if sets.is_dataset(source):
+        return None
+    root = sources.find_folder(os.fspath(source))
+    return lambda row: (root / str(files[row])).is_symlink()
 
 
 def load_thumbnails(source: Path, files: Sequence[str]) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum.collection.clusters import find_clusters
-from relatum.collection.duplicates import Detail, Group, find_duplicates
+from relatum.collection.duplicates import Detail, Group, LinkTest, find_duplicates
 from relatum.collection.groups import folder_groups
 from relatum.collection.index import Index
 from relatum.collection.maps import Points, maps
@@ -56,15 +56,16 @@ class Overview:
         return folder_groups(self.files)
 
 
-def overview(index: Index, *, seed: int = 1, detail: Detail | None = None) -> Overview:
+def overview(index: Index, *, seed: int = 1, detail: Detail | None = None, is_link: LinkTest | None = None) -> Overview:
     """Compute everything; a collection that is too large for a page is sampled after duplicates and outliers.
 
     Args:
         index: of the collection.
         seed: random seed of clusters and maps.
         detail: reads images in detail, to tell near-duplicates from look-alikes (`duplicates.near_duplicates`).
+        is_link: whether an image is a symbolic link, as there.
     """
-    groups = find_duplicates(index, detail=detail)
+    groups = find_duplicates(index, detail=detail, is_link=is_link)
     order = _outliers(index, groups)
     clusters = find_clusters(index.features, seed=seed)
     shown = _shown(len(index), groups, order)

@@ -8,7 +8,8 @@ square and resized like a file, so that a file and its pixels have the same repr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
+from io import IOBase
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from relatum.data.dataset import RGB
 from relatum.data.decode import decode, reason, to_square
 from relatum.data.imageset import ImageSet
-from relatum.errors import InputError
+from relatum.errors import InputError, require_channels
 from relatum.registry import IN_MEMORY
 
 _SIDE, _MEAN, _STD = 32, (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)  # for a network without metadata
@@ -64,8 +64,8 @@ def read_images(
         images=images,
         labels=None,
         classes=(),
-        mean=_rgb(mean or _MEAN),
-        std=_rgb(std or _STD),
+        mean=_MEAN if mean is None else require_channels("mean", mean),
+        std=_STD if std is None else require_channels("std", std),
         pad=side // 8,
         files=files,
     )
@@ -82,7 +82,11 @@ def list_images(data: Any) -> list[Any]:
         if data.ndim not in (2, 3, 4):
             raise InputError(f"an array of images has shape (N, H, W, 3), not {data.shape}.")
         return list(data) if data.ndim == 4 else [data]
-    if not isinstance(data, Iterable) or isinstance(data, bytes | bytearray):
+    if isinstance(data, Set | Mapping):
+        raise InputError(
+            f"images are a list or another sequence; a {type(data).__name__} does not say which row is which."
+        )
+    if not isinstance(data, Iterable) or isinstance(data, bytes | bytearray | IOBase):
         raise InputError(f"images are paths, Pillow images, arrays or tensors, not {type(data).__name__}.")
     return list(data)
 
@@ -97,7 +101,9 @@ def _numpy(tensor: Any) -> NDArray[Any]:
     if array.ndim < 3:
         return array
     if array.shape[-3] not in (1, 3):
-        raise InputError(f"a tensor of images has shape (N, 3, H, W), not {tuple(array.shape)}.")
+        shape = tuple(array.shape)
+        hint = " Move the channels: images.movedim(-1, -3)." * (shape[-1] in (1, 3))
+        raise InputError(f"a tensor of images has shape (N, 3, H, W), not {shape}.{hint}")
     return np.moveaxis(array, -3, -1)
 
 
@@ -127,6 +133,8 @@ def _pixels(item: Any, side: int, number: int) -> NDArray[np.uint8]:
             return to_square(item, side)
         if isinstance(item, tuple | list):
             raise InputError(f"image {number} is a {type(item).__name__}; pass images alone, without their labels.")
+        if not hasattr(item, "shape"):
+            raise InputError(f"image {number} is a {type(item).__name__}, not a path, Pillow image, array or tensor.")
         return to_square(Image.fromarray(_bytes(item if isinstance(item, np.ndarray) else _numpy(item))), side)
     except InputError:
         raise
@@ -140,20 +148,18 @@ def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     if array.ndim == 3 and array.shape[2] == 1:
         array = array[..., 0]
     if array.ndim != 2 and (array.ndim != 3 or array.shape[2] != 3):
-        raise InputError(f"an image has shape (H, W, 3) or (H, W), not {array.shape}.")
+        hint = " Move the channels: np.moveaxis(images, -3, -1)." * (array.ndim == 3 and array.shape[0] == 3)
+        raise InputError(f"an image has shape (H, W, 3) or (H, W), not {array.shape}.{hint}")
     if not array.size:
         raise InputError(f"an image of shape {array.shape} has no pixels.")
     if array.dtype == np.uint8:
         return np.ascontiguousarray(array)
     if array.dtype.kind == "f":
-        if not np.isfinite(array).all() or array.min() < 0 or array.max() > 1:
+        if not np.isfinite(array).all():
+            raise InputError("an image contains NaN or infinite values.")
+        if array.min() < 0 or array.max() > 1:
             raise InputError("an image of floats has colours in [0, 1]; give uint8 for 0 to 255.")
         return np.rint(array * 255).astype(np.uint8)
     if array.dtype.kind in "iu" and array.min() >= 0 and array.max() <= 255:
         return array.astype(np.uint8)
     raise InputError(f"pixels are uint8, or floats in [0, 1], not {array.dtype}.")
-
-
-def _rgb(values: Sequence[float]) -> RGB:
-    red, green, blue = (float(value) for value in values)
-    return red, green, blue

@@ -24,7 +24,7 @@ from relatum.data.stream import loading as stream
 from relatum.data.stream.index import open_index
 from relatum.data.stream.loading import CACHE_BYTES
 from relatum.data.stream.store import Store, is_url
-from relatum.errors import InputError, three_numbers, unknown
+from relatum.errors import InputError, require_channels, unknown
 from relatum.system.files import expand_user, nearest_path
 
 
@@ -65,7 +65,7 @@ def load(
     if side is not None and not 8 <= side <= 1024:
         raise InputError(f"side = {side} is out of range: it must be from 8 to 1024 pixels.")
     given = {key: value for key, value in (("mean", mean), ("std", std)) if value is not None}
-    statistics = {key: three_numbers(key, value, positive=key == "std") for key, value in given.items()}
+    statistics = {key: require_channels(key, value) for key, value in given.items()}
     dataset = _dataset(data)
     if dataset is not None:
         _check_split(dataset, split)

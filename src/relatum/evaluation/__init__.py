@@ -152,11 +152,12 @@ def evaluate_module(protocol: str, module: nn.Module, **options: Any) -> Result:
             without it they are those of the dataset or folder. The result records what `info` says about pretraining.
         options: the other arguments of `evaluate`.
     """
+    from relatum.backbones.base import image_settings
     from relatum.config import Recipe
     from relatum.runs.weights import save_weights
 
-    info: dict[str, Any] = getattr(module, "info", {})
-    values = {f"data.{name}": info[name] for name in ("side", "mean", "std") if info.get(name)}
+    info: dict[str, Any] = getattr(module, "info", None) or {}
+    values = {f"data.{name}": value for name, value in image_settings(module).items()}
     values |= {"method": info.get("method", "module"), "preset": info.get("preset", "paper"), "train.epochs": 0}
     values |= {"data.name": info.get("dataset", "unknown"), "backbone.name": f"object:{type(module).__name__}"}
     with tempfile.TemporaryDirectory(prefix="relatum-") as place:

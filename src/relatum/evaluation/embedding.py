@@ -10,6 +10,7 @@ import numpy as np
 from torch import nn
 
 from relatum import data as sources
+from relatum.backbones.base import image_settings
 from relatum.collection.indexing import preprocessing
 from relatum.data import sets
 from relatum.data.imageset import ImageSet
@@ -69,9 +70,8 @@ def load_for(backbone: nn.Module, data: Any, *, split: str = "train", root: Sour
     place = None if root is None else Path(root)
     if sets.is_dataset(data):
         return sources.load(os.fspath(data), split, root=place)
-    info: dict[str, Any] = getattr(backbone, "info", {})  # missing for a module of the user
     if not sources.is_path(data) or sources.is_image_file(data):
-        return sources.read_images(data, **{name: info[name] for name in ("side", "mean", "std") if info.get(name)})
+        return sources.read_images(data, **image_settings(backbone))
     side, mean, std = preprocessing(backbone)  # as for a list of its files, and for `search`
     folder = data if isinstance(data, str) else Path(data)  # a text may be a URL
     return sources.load(folder, split, root=place, side=side, mean=mean, std=std)

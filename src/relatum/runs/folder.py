@@ -90,7 +90,7 @@ class RunFolder:
         return {"status", "version"} <= self.read_record().keys()
 
     def clear(self) -> None:
-        """Remove the files of the run; any other files in the folder are kept.
+        """Remove the files of the run; any other files in the folder, and in its sub-folders, are kept.
 
         A process that is killed in between leaves the old run, complete or to be trained again from its recipe: the
         checkpoints vanish at once, and the recipe last.
@@ -101,6 +101,11 @@ class RunFolder:
             if folder.is_symlink():
                 folder.unlink()
             elif folder.exists():
+                ours = [entry for entry in folder.iterdir() if names.is_written(name, entry)]
+                if len(ours) < len(list(folder.iterdir())):  # a folder of photographs may be called `index`, too
+                    for entry in ours:
+                        entry.unlink(missing_ok=True)
+                    continue
                 removed = Path(tempfile.mkdtemp(prefix=_REMOVED, dir=self.path))
                 folder.replace(removed / name)
         for name in names.FILES:

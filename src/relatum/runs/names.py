@@ -5,7 +5,9 @@ Other modules take paths from `relatum.runs.folder.RunFolder`; a message that me
 
 from __future__ import annotations
 
-from relatum.system.files import file_safe
+from pathlib import Path
+
+from relatum.system.files import TEMPORARY_ENDING, file_safe
 
 # Those that tell a run folder from data are in a lower layer; `X as X` makes them names of this module too.
 from relatum.system.outputs import ARTIFACTS as ARTIFACTS
@@ -49,3 +51,26 @@ def evaluation_stem(protocol: str, dataset: str, split: str, tag: str = "") -> s
     """PROTOCOL-DATASET-SPLIT[-TAG], which names all files of one evaluation."""
     parts = (protocol, file_safe(dataset), split, file_safe(tag) if tag else "")
     return "-".join(part for part in parts if part)
+
+
+_WRITTEN = {  # folder: the endings of what relatum writes there
+    CHECKPOINTS: (".ckpt",),
+    ARTIFACTS: (ARTIFACT_ENDING, ".png", ".svg"),
+    EVALUATIONS: (RESULT_ENDING,),
+    FEATURES: (".npy",),
+    INDEX: (".npz",),
+    FINETUNED: (WEIGHTS_ENDING,),
+}
+
+
+def is_written(folder: str, path: Path) -> bool:
+    """Whether a path in this sub-folder of a run may be a file of the run, by its name; others are the user's."""
+    if path.is_dir() and not path.is_symlink():
+        return False
+    if path.name.startswith(".") and path.name.endswith(TEMPORARY_ENDING):
+        return True
+    if folder == TENSORBOARD:
+        return path.name.startswith("events.out.tfevents")
+    if path.suffix in (".png", ".svg"):  # a drawing of an artifact; without one, a picture is not ours
+        return folder == ARTIFACTS and path.with_suffix(ARTIFACT_ENDING).exists()
+    return path.suffix in _WRITTEN[folder]

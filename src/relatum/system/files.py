@@ -20,7 +20,7 @@ from relatum.errors import InputError, RelatumError
 from relatum.system.locks import is_locked, try_lock
 from relatum.system.untrusted import read_json_bounded
 
-_ENDING = ".part"  # of temporary files
+TEMPORARY_ENDING = ".part"  # of temporary files
 STALE_SECONDS = 24 * 3600  # an unlocked temporary file or folder that is older belongs to a killed process
 _NAME_BYTES = 100  # of a dataset's name or a tag in a file name, which may have both
 CHECKSUM = "digest"  # the key of a JSON object's checksum
@@ -72,7 +72,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
 def _temporary(path: Path) -> Iterator[Path]:
     """A new file beside `path`, locked while it is in use: an unlocked one is of a process that was killed."""
     while True:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=_ENDING, dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=TEMPORARY_ENDING, dir=path.parent)
         with os.fdopen(handle, "rb") as file:
             if not _lock(file) or os.fstat(file.fileno()).st_nlink == 0:  # taken for a stale one before it was locked
                 continue
@@ -95,7 +95,7 @@ def remove_stale(folder: Path, name: str = "") -> None:
     """Remove temporary files of killed processes, of one file name or of all. Those in use are kept."""
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
-            if entry.name.startswith(f".{name}") and entry.name.endswith(_ENDING):
+            if entry.name.startswith(f".{name}") and entry.name.endswith(TEMPORARY_ENDING):
                 with contextlib.suppress(OSError):
                     _remove_if_stale(Path(entry.path))
 

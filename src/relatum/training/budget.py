@@ -11,6 +11,7 @@ import math
 import time
 from contextlib import closing
 from dataclasses import replace
+from numbers import Real
 from pathlib import Path
 
 import torch
@@ -43,6 +44,8 @@ def check_minutes(draft: Draft, minutes: float) -> None:
         draft: what the user asked for.
         minutes: the budget.
     """
+    if not isinstance(minutes, Real):
+        raise InputError(f"--minutes {minutes!r} is not a number.")
     if not 0 < minutes < math.inf:
         raise InputError(f"--minutes {minutes:g} is out of range: it must be greater than 0 and finite.")
     if draft.request.run.devices > 1:

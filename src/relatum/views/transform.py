@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from relatum import registry
-from relatum.errors import InputError, three_numbers, unknown
+from relatum.errors import InputError, require_channels, unknown
 from relatum.views.params import sample
 from relatum.views.policies import POLICIES, Policy
 
@@ -64,10 +64,11 @@ class Views:
             raise InputError(f"seed = {seed} is out of range: it must be below 2**63.")
         if backend not in registry.KERNELS:
             raise unknown("backend", backend, registry.KERNELS)
-        self.policy = registry.find(POLICIES, "policy", policy) if isinstance(policy, str) else replace(policy)
+        known = replace(policy) if isinstance(policy, Policy) else registry.find(POLICIES, "policy", policy)
+        self.policy: Policy = known
         self.number, self.side, self.pad = number, side, pad
         # The kernels index them without checks. A deviation of zero would give infinite views.
-        self.mean, self.std = three_numbers("mean", mean, positive=False), three_numbers("std", std, positive=True)
+        self.mean, self.std = require_channels("mean", mean), require_channels("std", std)
         self.seed, self.backend = seed, backend
 
     def __call__(self, image: Any) -> Any:
@@ -107,10 +108,15 @@ class Views:
 
         from relatum.views import make_views
 
+        if not hasattr(images, "dtype"):
+            raise InputError(f"views need an array or a tensor of shape (M, H, W, 3), not a {type(images).__name__}.")
         if str(images.dtype).removeprefix("torch.") != "uint8" or images.ndim != 4 or images.shape[3] != 3:
             shape = tuple(images.shape)
             raise InputError(f"views need uint8 pixels of shape (M, H, W, 3), not {images.dtype} {shape}.")
         count, height, width = (int(n) for n in images.shape[:3])
+        if not height or not width:
+            raise InputError(f"an image of {width} × {height} pixels has no pixels.")
+        _check_whole("epoch", epoch, -(2**63))
         if self.side is None and height != width:
             raise InputError(
                 f"an image of {width} × {height} pixels is not square: give the side of the views, side=..."
