@@ -106,12 +106,12 @@ class OneSize(torch.nn.Module):
 
 def test_a_network_of_one_size_is_exported_for_it(tmp_path: Path) -> None:
     module = OneSize()
-    for format in ("torch-export", "onnx"):
+    for format, name in (("torch-export", "a.pt2"), ("onnx", "a.onnx")):
         if format == "onnx":
             pytest.importorskip("onnxscript")
-        relatum.export(module, format=format, out=tmp_path / "a.pt2")
+        relatum.export(module, format=format, out=tmp_path / name)
     if format == "onnx":
-        session = pytest.importorskip("onnxruntime").InferenceSession(tmp_path / "a.pt2")
+        session = pytest.importorskip("onnxruntime").InferenceSession(tmp_path / "a.onnx")
         assert session.get_inputs()[0].shape == ["batch", 3, 32, 32]
     extra: dict[str, Any] = {"relatum.json": ""}
     relatum.export(module, format="torch-export", out=tmp_path / "b.pt2")
@@ -176,6 +176,14 @@ def test_a_hugging_face_folder_is_complete(run: relatum.Run, tmp_path: Path) -> 
     (folder / "mine.txt").touch()
     with pytest.raises(InputError, match="not a folder that an export wrote"):
         relatum.export(run, format="huggingface", out=folder)
+
+
+def test_a_file_is_not_given_the_ending_of_another_format(tmp_path: Path) -> None:
+    """A pickle called `a.safetensors` would be trusted."""
+    for format, name in (("torch", "a.safetensors"), ("safetensors", "A.ONNX"), ("onnx", "a.pt2")):
+        with pytest.raises(InputError, match="ending"):
+            relatum.export("no run", format=format, out=tmp_path / name)
+    assert not list(tmp_path.iterdir())
 
 
 def test_weights_alone(run: relatum.Run, tmp_path: Path) -> None:

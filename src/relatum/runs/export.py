@@ -25,6 +25,7 @@ from relatum.version import __version__
 
 FORMATS = ("safetensors", "torch", "torch-export", "onnx", "huggingface")
 _GRAPHS = ("torch-export", "onnx")
+_ENDINGS = {".safetensors": "safetensors", ".onnx": "onnx", ".pt2": "torch-export"}  # that state a format
 Source = str | os.PathLike[str] | nn.Module
 
 
@@ -35,6 +36,9 @@ def export(
     out = Path(out)
     if format not in FORMATS:
         raise unknown("format", format, FORMATS)
+    stated = _ENDINGS.get(out.suffix.lower(), format)
+    if stated != format:  # a pickle called `.safetensors` would be trusted
+        raise InputError(f"--out {out.name} has the ending of the format {stated}, not of {format}.")
     if preprocess and format not in _GRAPHS:
         raise InputError(f"--preprocess is for {' and '.join(_GRAPHS)}; {format} holds weights, not a network.")
     if format in _GRAPHS:
