@@ -59,9 +59,19 @@ def test_modes_are_restored_after_an_error(backbone: nn.Module) -> None:
             raise RuntimeError("broken")
 
     module = Broken().train()
-    with pytest.raises(RuntimeError, match="broken"):
+    with pytest.raises(InputError, match="broken"):
         features.extract(module, images())
     assert module.training
+
+
+def test_a_network_of_another_image_size_is_explained() -> None:
+    """It was torch's error about the shapes of two matrices."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 24 * 24, 5))
+    with pytest.raises(InputError, match=r"16 × 16 pixels \(mat1 and mat2.*network.info"):
+        features.extract(network, images())
+    network.info = {"side": 16}  # type: ignore[assignment]  # stated: the network's own error tells more
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        features.extract(network, images())
 
 
 def test_input_is_channels_last() -> None:

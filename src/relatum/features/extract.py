@@ -56,7 +56,17 @@ def extract(backbone: nn.Module, images: ImageSet, *, batch_size: int = 512, pro
 
 def _represent(backbone: nn.Module, pixels: Tensor) -> Features:
     """The representations of normalised images, one row for each."""
-    z: Features = representations(backbone(pixels.to(_dtype(backbone))), len(pixels)).float().cpu().numpy()
+    try:
+        output = backbone(pixels.to(_dtype(backbone)))
+    except (RuntimeError, ValueError, AssertionError) as error:
+        if getattr(backbone, "info", None):  # of relatum, or of a user who stated the size
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise InputError(
+            f"the network failed on images of {pixels.shape[-1]} × {pixels.shape[-1]} pixels ({reason}); if it needs"
+            " another size, set it before: network.info = {'side': 224}."
+        ) from error
+    z: Features = representations(output, len(pixels)).float().cpu().numpy()
     return z
 
 
