@@ -28,7 +28,7 @@ def accuracy_over_compute(planned: Planned, results: Results, canvas: Any) -> No
             axes.annotate(str(views), (minutes, accuracy), (5, 4), **place)
     if points:
         axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
