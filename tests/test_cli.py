@@ -53,10 +53,17 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         run(name, "--help")
 
 
+@pytest.mark.parametrize("group", [(), ("data",)])
+def test_a_group_of_commands_alone_shows_its_help(capsys: pytest.CaptureFixture[str], group: tuple[str, ...]) -> None:
+    run(*group, code=2)
+    assert capsys.readouterr().err.startswith("Usage: relatum")
+
+
 @pytest.mark.parametrize(
     ("command", "hint"),
     [
         (("pretian", "x"), "did you mean 'pretrain'"),
+        (("data", "gett"), "unknown command 'gett'; did you mean 'get'?\n"),
         (("pretrain", "cifr10"), "cifar10"),
         (("pretrain", "shapes", "--method", "relatonal"), "did you mean 'relational'"),
         (("pretrain", "shapes", "--backbone", "conv5"), "did you mean 'conv4'"),

@@ -160,7 +160,7 @@ def _run(arguments: list[str], debug: bool) -> int:
         # Up to Python 3.11 a signal in the body of a class, as during an import, is the cause of a RuntimeError.
         if isinstance(error.__cause__, KeyboardInterrupt):
             return print_stop(error.__cause__)
-        return _exit_code(error, arguments, debug)
+        return _exit_code(error, debug)
     return code if isinstance(code, int) else 0
 
 
@@ -170,19 +170,20 @@ def _ignore_closed_pipe() -> int:
     return 0
 
 
-def _exit_code(error: Exception, arguments: list[str], debug: bool) -> int:
+def _exit_code(error: Exception, debug: bool) -> int:
     """Print a usage error of the CLI library or an unexpected error, and return the exit code."""
     if hasattr(error, "format_message") and hasattr(error, "exit_code"):
         message = error.format_message()
-        if not message:  # a bare `relatum` has printed its help
-            return 0
-        if "No such command" in message:
-            name = next((argument for argument in arguments if not argument.startswith("-")), "")
-            message = str(unknown("command", name, [*COMMANDS, "data"]))
+        context: Any = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":  # `relatum` or `relatum data` alone: the message is its help
+            say(message)
+            return int(error.exit_code)
+        if name := re.match(r"No such command '(.*)'\.", message):
+            message = str(unknown("command", name[1], context.command.list_commands(context)))
         elif getattr(error, "possibilities", None):
             message = str(unknown("option", error.option_name, error.possibilities))  # type: ignore[attr-defined]
         elif "No such option" in message:
-            command = getattr(getattr(error, "ctx", None), "command_path", "relatum")
+            command = getattr(context, "command_path", "relatum")
             message = f"unknown option '{error.option_name}'; `{command} --help` lists the options."  # type: ignore[attr-defined]
         message = re.sub(r"Input should be (.*?)(, unable to parse .*)?$", r"it must be \1.", message)
         return _print_error(message, int(error.exit_code) or 2)
