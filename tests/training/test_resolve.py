@@ -28,6 +28,12 @@ def test_everything_automatic_is_resolved(pictures: Path) -> None:
     assert len(recipe.data.fingerprint) == 32
 
 
+def test_a_resume_refuses_a_precision_that_a_new_run_refuses(pictures: Path, tmp_path: Path) -> None:
+    draft = config.draft(flags={"run.precision": "16-mixed"})
+    with pytest.raises(InputError, match="needs a GPU"):
+        resolve.resume(tmp_path, of(pictures, run__device="cpu").recipe, draft)
+
+
 def test_a_folder_gets_defaults_for_this_machine_and_says_which(
     pictures: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,7 +154,8 @@ def resume(
 
 def check_recipe(recipe: Recipe) -> None:
     """Refuse a recipe that cannot run here, before an image is decoded."""
-    find_device(recipe.run.device)
+    if find_device(recipe.run.device) == "cpu" and recipe.run.precision == "16-mixed":
+        raise InputError("--precision 16-mixed needs a GPU; a CPU supports bf16-mixed.")
     registry.find(POLICIES, "policy (views.policy):", recipe.views.policy)
     registry.find(POLICIES, "policy (views.small_policy):", recipe.views.small_policy)
     if recipe.log.wandb and importlib.util.find_spec("wandb") is None:
@@ -213,8 +214,6 @@ def resolve_machine(recipe: Recipe) -> Recipe:
     """The recipe with every `auto` of its `run` section replaced by what suits this machine."""
     run = recipe.run
     device = find_device(run.device)
-    if run.precision == "16-mixed" and device == "cpu":
-        raise InputError("--precision 16-mixed needs a GPU; a CPU supports bf16-mixed.")
     kernels, compile, prefetch = run.kernels, run.compile, run.prefetch
     if kernels == "auto":
         kernels = "numba" if device == "cpu" and numba_available() else "torch"
