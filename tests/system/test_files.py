@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from relatum.errors import RelatumError
-from relatum.system import files
+from relatum.system import files, locks
 from relatum.system.files import (
     CHECKSUM,
     WriteError,
@@ -66,6 +66,34 @@ def test_the_file_and_then_its_folder_are_synced(tmp_path: Path, monkeypatch: py
     assert len(synced) == 2
     assert synced[0].endswith(".part")
     assert synced[1] == str(tmp_path)
+
+
+def test_files_are_written_where_open_ones_cannot_be_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows: no locks, no `pwrite`, no sync of a file that is open for reading only."""
+    descriptors = Path("/proc/self/fd")
+    if not descriptors.exists():
+        pytest.skip("needs /proc")
+    fcntl = pytest.importorskip("fcntl")
+    rename = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        assert path not in [fd.readlink() for fd in descriptors.iterdir() if fd.is_symlink()]
+        return rename(path, target)
+
+    def sync(descriptor: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+
+    monkeypatch.setattr(Path, "replace", replace)
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(locks, "LOCKS", False, raising=False)
+    monkeypatch.setattr(files, "LOCKS", False, raising=False)
+    monkeypatch.delattr(os, "pread")
+    monkeypatch.delattr(os, "pwrite")
+    with locks.lock_folder(tmp_path, lambda owner: pytest.fail(f"held by {owner}")):
+        write_text(tmp_path / "x.txt", "text")
+    assert (tmp_path / "x.txt").read_text() == "text"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [locks.LOCK, "x.txt"]
 
 
 def test_what_a_killed_write_left_is_removed_and_what_is_in_use_is_kept(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from relatum.errors import InputError, RelatumError
-from relatum.system.locks import is_locked, try_lock
+from relatum.system.locks import LOCKS, is_locked, try_lock
 from relatum.system.untrusted import read_json_bounded
 
 TEMPORARY_ENDING = ".part"  # of temporary files
@@ -59,7 +59,7 @@ def write_atomically(path: Path, write: Callable[[Path], Any]) -> None:
         remove_stale(path.parent, path.name)
         with _temporary(path) as temporary:
             write(temporary)
-            with temporary.open("rb") as file:
+            with temporary.open("r+b") as file:  # Windows syncs no file that is open for reading only
                 os.fsync(file.fileno())
             temporary.chmod(0o666 & ~_umask())  # mkstemp's 0600 would hide results from colleagues
             temporary.replace(path)
@@ -76,6 +76,8 @@ def _temporary(path: Path) -> Iterator[Path]:
         with os.fdopen(handle, "rb") as file:
             if not _lock(file) or os.fstat(file.fileno()).st_nlink == 0:  # taken for a stale one before it was locked
                 continue
+            if not LOCKS:
+                file.close()  # Windows renames no open file
             temporary = Path(name)
             try:
                 yield temporary
@@ -177,7 +179,7 @@ def overwrite_in_place(path: Path, text: str) -> bool:
     """Replace the text of an existing file on a full disk; False if that would take more room than it has."""
     content = text.encode("utf-8", errors="backslashreplace")
     with path.open("r+b") as file:
-        if len(content) > os.fstat(file.fileno()).st_blocks * 512:
+        if len(content) > getattr(os.fstat(file.fileno()), "st_blocks", 0) * 512:  # unknown on Windows
             return False
         file.write(content)
         file.truncate()

@@ -26,6 +26,7 @@ except ImportError:  # pragma: no cover (Windows has no flock: nothing is locked
     fcntl = None  # type: ignore[assignment]
 
 LOCK = ".lock"
+LOCKS = fcntl is not None  # whether this system has locks
 _held: set[tuple[int, int]] = set()  # lock files that this process holds
 _BUSY = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
@@ -142,7 +143,7 @@ def try_lock(file: IO[str] | IO[bytes]) -> bool:
     Raises:
         OSError: the file cannot be locked for another reason, such as a file system without locks.
     """
-    if fcntl is None:  # pragma: no cover (Windows)
+    if not LOCKS:
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -162,7 +163,7 @@ def is_folder_locked(folder: Path) -> bool:
 
 def is_locked(file: IO[bytes]) -> bool:
     """Whether another process has locked an open file; OSError if that cannot be determined."""
-    if fcntl is None:  # pragma: no cover (Windows)
+    if not LOCKS:
         raise OSError(errno.ENOSYS, "no locks")
     return not try_lock(file)
 
@@ -170,7 +171,8 @@ def is_locked(file: IO[bytes]) -> bool:
 def read_owner(file: IO[str]) -> Owner | None:
     """The owner that a lock file names, or None."""
     with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
-        owner = Owner(**json.loads(os.pread(file.fileno(), 4096, 0)))
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+        owner = Owner(**json.loads(os.read(file.fileno(), 4096)))
         if type(owner.process) is int and 0 < owner.process < 1 << 31:  # the file may be untrusted
             return owner
     return None
@@ -180,7 +182,8 @@ def _write_owner(file: IO[str], owner: Owner | None) -> None:
     """Write the owner into the lock file, unbuffered. The lock works without it, so a full disk is not an error."""
     with contextlib.suppress(OSError):
         os.ftruncate(file.fileno(), 0)
-        os.pwrite(file.fileno(), b"" if owner is None else json.dumps(asdict(owner)).encode() + b"\n", 0)
+        os.lseek(file.fileno(), 0, os.SEEK_SET)
+        os.write(file.fileno(), b"" if owner is None else json.dumps(asdict(owner)).encode() + b"\n")
 
 
 def remove_if_empty(folder: Path) -> None:
