@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import gc
 import shutil
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import relatum
-from relatum.api import workers
+from relatum.api import pretraining, workers
 from relatum.errors import InputError
 from relatum.training.batches import BatchMaker
 
@@ -30,9 +33,24 @@ def test_training_leaves_no_images_in_memory(pictures: Path, tmp_path: Path) -> 
         gc.enable()
 
 
+def test_the_statistics_of_images_in_memory_take_little_memory() -> None:
+    """As floats they would take eight times the memory of the images."""
+    pixels = np.random.default_rng(0).integers(0, 200, (1000, 32, 32, 3), dtype=np.uint8)
+    images = replace(relatum.data.read_images(pixels[:2]), images=pixels)
+    tracemalloc.start()
+    try:
+        result = pretraining._in_memory(images, None)
+        assert tracemalloc.get_traced_memory()[1] < 4 * pixels.nbytes
+    finally:
+        tracemalloc.stop()
+    assert result.mean == pytest.approx(pixels.mean((0, 1, 2)) / 255, rel=1e-12)
+    assert result.std == pytest.approx(pixels.std((0, 1, 2)) / 255, rel=1e-12)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"data": []}, "no images"),
         ({"data": "x" * 5000}, "File name too long"),
         ({"data": "shapes", "out": "a\0b"}, "is not a path"),
         ({"data": "shapes", "set": [1]}, "has no '='"),

@@ -137,6 +137,7 @@ def pretrain(
     return Run(folder.path, custom_backbone)
 
 
+_COUNTED = 256  # images whose pixels are added up at a time
 _RECIPE_KEYS = {  # argument of `pretrain`: recipe key
     "method": "method",
     "views": "views.number",
@@ -246,10 +247,16 @@ def _in_memory(data: Any, side: int | None) -> ImageSet:
     import numpy as np
 
     from relatum.data import read_images
+    from relatum.data.decoded import channel_sums
 
     images = data if hasattr(data, "images") else read_images(data, side=side)
-    mean, std = (f(images.images, axis=(0, 1, 2), dtype="float64") / 255 for f in (np.mean, np.std))
-    return replace(images, mean=tuple(map(float, mean)), std=tuple(max(float(s), 1e-3) for s in std))
+    pixels, sums = images.images, np.zeros((2, 3))  # of whole numbers, which floats hold exactly
+    for start in range(0, len(pixels), _COUNTED):  # as floats, all images would take eight times their memory
+        part = pixels[start : start + _COUNTED]
+        sums += channel_sums(part.reshape(len(part), -1))
+    mean, square = sums / (pixels.size // 3)
+    std = np.sqrt(np.maximum(square - mean**2, 0))
+    return replace(images, mean=tuple(map(float, mean / 255)), std=tuple(max(float(s), 1e-3) for s in std / 255))
 
 
 def _score_classifier(
