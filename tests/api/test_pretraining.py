@@ -33,6 +33,16 @@ def test_training_leaves_no_images_in_memory(pictures: Path, tmp_path: Path) -> 
         gc.enable()
 
 
+def test_the_next_run_of_a_process_uses_all_threads_again(pictures: Path, tmp_path: Path) -> None:
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        relatum.pretrain(pictures, out=tmp_path / "run", method="random", threads=1, quiet=True)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+
+
 def test_the_statistics_of_images_in_memory_take_little_memory() -> None:
     """As floats they would take eight times the memory of the images."""
     pixels = np.random.default_rng(0).integers(0, 200, (1000, 32, 32, 3), dtype=np.uint8)

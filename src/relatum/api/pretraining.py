@@ -132,7 +132,10 @@ def pretrain(
                 if init is not None and plan.recipe is None:
                     note_unfinished(init, "used to start from", show=team.first and not quiet)
                 images = _in_memory(data, side) if _is_in_memory(data) else None
-                _pretrain(draft, folder, display, team, plan, custom_backbone, optional_path(root), minutes, images)
+                from relatum.training.optim import restored_threads
+
+                with restored_threads():  # the next run of this process chooses its own number
+                    _pretrain(draft, folder, display, team, plan, custom_backbone, optional_path(root), minutes, images)
                 gc.collect()  # reference cycles (Fabric, batches) would keep the images mapped and their files open
     return Run(folder.path, custom_backbone)
 

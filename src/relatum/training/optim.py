@@ -63,15 +63,22 @@ def update_threads(objective: nn.Module, device: torch.device) -> AbstractContex
     return one_thread() if count < _SMALL and device.type == "cpu" else nullcontext()
 
 
-class one_thread(AbstractContextManager[None]):
-    """While entered, torch computes on one thread. Element-wise updates have the same bits on any number of them."""
+class restored_threads(AbstractContextManager[None]):
+    """At its end, torch has the number of threads that it had at the beginning."""
 
     def __enter__(self) -> None:
         self._threads = torch.get_num_threads()
-        torch.set_num_threads(1)
 
     def __exit__(self, *error: object) -> None:
         torch.set_num_threads(self._threads)
+
+
+class one_thread(restored_threads):
+    """While entered, torch computes on one thread. Element-wise updates have the same bits on any number of them."""
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        torch.set_num_threads(1)
 
 
 def learning_rate(train: Train, step: int, steps_per_epoch: int) -> float:
