@@ -107,8 +107,8 @@ class BatchMaker:
     def _sources(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """This process's images of a step, (M,), and the image behind each of their views, (K, M)."""
         epoch, mini_batch = self._mini_batch(step)
-        indices, seed = mini_batch[self.rank :: self.world], self.recipe.seed
-        return indices, sources(indices, labels=self._visible, seed=seed, epoch=epoch, views=self.recipe.views.number)
+        indices, K = mini_batch[self.rank :: self.world], self.recipe.views.number
+        return indices, sources(indices, visible=self._visible, seed=self.recipe.seed, epoch=epoch, views=K)
 
     def _small_views(self, epoch: int, pixels: StepPixels) -> torch.Tensor | None:
         """The small views of multi-crop, (L, M, C, h, w); their numbers continue after the K views."""

@@ -44,12 +44,7 @@ class Visible:
 
 
 def sources(
-    indices: NDArray[np.int64],
-    *,
-    labels: NDArray[np.int64] | Visible | None,
-    seed: int,
-    epoch: int,
-    views: int,
+    indices: NDArray[np.int64], *, visible: Visible | None, seed: int, epoch: int, views: int
 ) -> NDArray[np.int64]:
     """The image behind each view of a mini-batch.
 
@@ -57,7 +52,7 @@ def sources(
 
     Args:
         indices: (M,) sample numbers of the slots.
-        labels: (N,) visible labels, -1 where hidden, or their `Visible` table; None where training sees none.
+        visible: the labels that training may see; None where it sees none.
         seed: the run's seed.
         epoch: the epoch.
         views: K.
@@ -67,9 +62,8 @@ def sources(
     """
     indices = np.asarray(indices, np.int64)
     result = np.repeat(indices[None, :], views, axis=0)
-    if labels is None:
+    if visible is None:
         return result
-    visible = labels if isinstance(labels, Visible) else Visible.of(labels)
     slots = np.flatnonzero(visible.labels[indices] >= 0)
     if not len(slots):
         return result
