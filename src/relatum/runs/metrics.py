@@ -41,7 +41,13 @@ class MetricsWriter:
         self._path = path
         kept: list[bytes] = []
         self._digest, self.damaged, unreadable = hashlib.sha256(), 0, 0
-        for line in _lines(path):
+        try:
+            lines = _lines(path)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"{path} cannot be read: {error}. Move it away; the weights do not depend on it."
+            ) from None
+        for line in lines:
             row = parse_row(line)
             if row is None:
                 unreadable += 1
@@ -151,18 +157,22 @@ def parse_row(line: bytes) -> dict[str, Any] | None:
 
 
 def _lines(path: Path) -> list[bytes]:
-    try:
-        return read_bounded(path, MAX_LOG).splitlines() if path.exists() else []
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read: {error}. Move it away; the weights do not depend on it.") from None
+    """The lines of the file; none if it is missing. An OSError or a ValueError says why it cannot be read."""
+    return read_bounded(path, MAX_LOG).splitlines() if path.exists() else []
+
+
+def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """All rows that can be read, and how many lines cannot. Raises as `_lines` does."""
+    rows = [parse_row(line) for line in _lines(path) if line.strip()]
+    good = [row for row in rows if row is not None]
+    return good, len(rows) - len(good)
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All rows that can be read; empty if the file is missing."""
-    lines: list[bytes] = []
+    """All rows that can be read; empty if the file is missing or unreadable."""
     with contextlib.suppress(OSError, ValueError):
-        lines = read_bounded(path, MAX_LOG).splitlines()
-    return [row for row in map(parse_row, lines) if row is not None]
+        return read_rows(path)[0]
+    return []
 
 
 def rows_digest(rows: Iterable[Mapping[str, Any]]) -> str:

@@ -20,10 +20,11 @@ from relatum import registry
 from relatum.errors import InputError, RelatumError
 from relatum.runs import artifacts, names
 from relatum.runs.folder import RunFolder
-from relatum.runs.metrics import parse_row, rows_digest
+from relatum.runs.metrics import read_rows, rows_digest
 from relatum.runs.results import is_preliminary
 from relatum.system.files import CHECKSUM, file_safe, is_intact
-from relatum.system.untrusted import MAX_LOG, MAX_RECIPE, parse_toml, read_bounded, read_json_bounded
+from relatum.system.text import counted
+from relatum.system.untrusted import MAX_RECIPE, parse_toml, read_bounded, read_json_bounded
 
 _MAX_COLUMNS = 200  # of metrics.jsonl; methods log about ten
 # Where a result file records what the recipe calls by another name.
@@ -180,24 +181,14 @@ def _read_recipe(run: RunRecord) -> None:
 
 
 def _read_metrics(run: RunRecord) -> dict[str, NDArray[np.float64]]:
-    path = run.folder.metrics
     rows: list[dict[str, Any]] = []
-    lines: list[bytes] = []
     bad = 0
     try:
-        lines = read_bounded(path, MAX_LOG).splitlines() if path.exists() else []
+        rows, bad = read_rows(run.folder.metrics)
     except (OSError, ValueError) as error:
         run.notes.append(f"{names.METRICS} cannot be read: {error}")
-    for line in lines:
-        if not line.strip():
-            continue
-        row = parse_row(line)
-        if row is not None:
-            rows.append(row)
-        else:
-            bad += 1
     if bad:
-        run.notes.append(f"{bad} line{'s' * (bad > 1)} of {names.METRICS} could not be read.")
+        run.notes.append(f"{counted(bad, 'line')} of {names.METRICS} could not be read.")
     elif run.info.get("metrics_digest") not in (None, "", rows_digest(rows)):
         run.notes.append(f"{names.METRICS} was changed after the run finished: its checksum is wrong.")
     rows.sort(key=lambda row: row["step"])
