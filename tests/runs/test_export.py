@@ -15,6 +15,7 @@ import relatum
 from relatum.data.decode import to_square
 from relatum.errors import InputError
 from relatum.features.preprocess import Preprocess, Transform
+from relatum.runs.weights import load_weights
 
 SIZES = [(32, 32), (50, 41), (33, 90), (21, 26), (120, 127)]  # width and height, all below four times the side
 
@@ -45,6 +46,15 @@ def test_the_transform_of_a_backbone_makes_its_input(run: relatum.Run, pictures:
     x = backbone.transform(Image.open(pictures / files[3]))
     assert x.shape == (3, 32, 32)
     np.testing.assert_allclose(backbone(x[None])[0].numpy(), z[3], atol=1e-5)
+
+
+def test_a_module_may_have_an_info_of_its_own(tmp_path: Path) -> None:
+    class Described(torch.nn.Linear):
+        def info(self) -> str:
+            return "a layer"
+
+    path = relatum.export(Described(3, 2), format="safetensors", out=tmp_path / "a.safetensors")
+    assert load_weights(path)[1]["backbone"] == "object:Described"
 
 
 def test_onnx_runtime_gives_the_vectors_of_embed(

@@ -58,18 +58,22 @@ def export(
 
 
 def _weights(run: Source) -> tuple[Mapping[str, torch.Tensor], dict[str, Any]]:
-    if not isinstance(run, nn.Module):
-        return read_backbone(run)
-    info = dict(getattr(run, "info", {}))
-    return run.state_dict(), info or {"backbone": f"object:{type(run).__name__}", "version": __version__}
+    return (run.state_dict(), _info(run)) if isinstance(run, nn.Module) else read_backbone(run)
+
+
+def _info(module: nn.Module) -> dict[str, Any]:
+    """The metadata that relatum gave a module; an attribute of the user's own may have the same name."""
+    info = getattr(module, "info", None)
+    if isinstance(info, dict) and info:
+        return dict(info)
+    return {"backbone": f"object:{type(module).__name__}", "version": __version__}
 
 
 def _network(run: Source, backbone: str | nn.Module | None) -> tuple[nn.Module, dict[str, Any]]:
-    """The network in eval mode on the CPU, without relatum's attributes, which programs would not understand."""
+    """A copy of the network in eval mode on the CPU, and its metadata."""
     module = deepcopy(run) if isinstance(run, nn.Module) else load_backbone(run, backbone=backbone)
-    info = dict(_weights(run)[1])
     module.eval().requires_grad_(False).cpu().float()  # the graph takes float32 images
-    return module, info
+    return module, _info(module)
 
 
 def _traced(trace: Callable[[bool], Any], preprocess: bool) -> tuple[Any, bool]:
@@ -90,7 +94,7 @@ def _program(
     module: nn.Module, info: Mapping[str, Any], preprocess: bool, fixed: bool
 ) -> tuple[nn.Module, torch.Tensor, Any]:
     """The module to export, an example of its input, and which of its dimensions are free."""
-    side = _side(info)
+    side = Transform.of(info).side
     batch, height, width = (torch.export.Dim(name, min=1) for name in ("batch", "height", "width"))
     if preprocess:
         example = torch.zeros(2, side + 3, side + 9, 3, dtype=torch.uint8)
@@ -99,13 +103,10 @@ def _program(
     return module, torch.zeros(2, 3, side, side), (free,)
 
 
-def _side(info: Mapping[str, Any]) -> int:
-    return Transform.of(info).side
-
-
 def facts(info: Mapping[str, Any], preprocess: bool, fixed: bool) -> dict[str, Any]:
     """The metadata of an exported network."""
-    size = f"{_side(info)}, {_side(info)}" if fixed else "H, W"
+    side = Transform.of(info).side
+    size = f"{side}, {side}" if fixed else "H, W"
     layout = "uint8 pixels (N, H, W, 3), any size" if preprocess else f"normalised float32 images (N, 3, {size})"
     return {**info, "input": layout, "preprocess": preprocess, "exported_by": f"relatum {__version__}"}
 
