@@ -91,38 +91,10 @@ def pretrain(
     root: Root = None,
 ) -> None:
     """Pretrain a backbone on images without labels. For a folder, prints the defaults that it picks."""
+    arguments = dict(locals())  # `api.pretrain` has the same names
     from relatum import api
 
-    run = api.pretrain(
-        data,
-        out=out,
-        method=method,
-        backbone=backbone,
-        views=views,
-        batch_size=batch_size,
-        epochs=epochs,
-        minutes=minutes,
-        seed=seed,
-        preset=preset,
-        recipe=recipe,
-        set=set or (),
-        resume=resume,
-        overwrite=overwrite,
-        init=init,
-        device=device,
-        devices=devices,
-        threads=threads,
-        precision=precision,
-        compile=compile,
-        labels=labels,
-        val_fraction=val_fraction,
-        limit_train=limit_train,
-        side=side,
-        stream=stream,
-        strict=strict,
-        knn_every=knn_every,
-        root=root,
-    )
+    run = api.pretrain(**{**arguments, "set": set or ()})
     if is_first_process():
         echo(run.path)
 
