@@ -52,15 +52,7 @@ def serve(rank: int, size: int, threads: int, sync: str, views: int, folder: str
     if sync == "global":
         objective.connect(World(rank, size))
     maker = build.make_batches(resolved, objective, fabric)
-    trainer = Trainer(
-        objective,
-        resolved.recipe,
-        maker,
-        RunFolder(Path(folder)),
-        info={},
-        fabric=fabric,
-        features=lambda: torch.empty(0),
-    )
+    trainer = Trainer(objective, resolved.recipe, maker, RunFolder(Path(folder)), fabric=fabric)
     objective.train()
     while (steps := pipe.recv()) is not None:
         began = time.perf_counter()

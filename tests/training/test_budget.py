@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import relatum
 from relatum.errors import InputError
@@ -36,6 +39,29 @@ def test_the_chosen_values_are_recorded_and_run_again_with_the_same_bits(picture
     assert again.recipe.views.number == recipe.views.number
     assert again.recipe.train.epochs == recipe.train.epochs
     assert (run.path / "backbone.safetensors").read_bytes() == (again.path / "backbone.safetensors").read_bytes()
+
+
+class Watched(nn.Module):
+    """Records whether its training passes run in mixed precision."""
+
+    mixed: ClassVar[list[bool]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 8)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if self.training and torch.is_grad_enabled():
+            self.mixed.append(torch.is_autocast_enabled("cpu"))
+        return self.layer(images.mean((2, 3)))
+
+
+def test_steps_are_measured_in_the_precision_of_the_run(pictures: Path, tmp_path: Path) -> None:
+    Watched.mixed.clear()
+    options = {"minutes": 1e-6, "precision": "bf16-mixed", "compile": "off", "threads": 1}
+    relatum.pretrain(pictures, backbone=Watched().eval(), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
+    assert len(Watched.mixed) > 2 * 7
+    assert all(Watched.mixed)
 
 
 def test_images_in_memory_can_have_a_budget(tmp_path: Path) -> None:

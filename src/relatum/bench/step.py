@@ -153,9 +153,7 @@ def our_step(resolved: Resolved) -> Step:
         if failure is not None:
             raise InputError(f"torch.compile does not work here: {failure}")
     folder = RunFolder(Path(tempfile.gettempdir()))  # nothing is written by single steps
-    trainer = Trainer(
-        objective, recipe, maker, folder, info={}, fabric=fabric, features=lambda: torch.zeros(len(resolved.images), 64)
-    )
+    trainer = Trainer(objective, recipe, maker, folder, fabric=fabric)
     full = len(resolved.images) // recipe.train.batch_size  # a short last batch is another step
 
     def step() -> None:

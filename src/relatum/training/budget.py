@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
+import tempfile
 import time
 from contextlib import closing
 from dataclasses import replace
@@ -22,12 +23,13 @@ from relatum.config.methods import METHODS
 from relatum.data import ImageSet
 from relatum.errors import InputError
 from relatum.objectives import Objective
+from relatum.runs.folder import RunFolder
 from relatum.system.durations import duration
 from relatum.system.progress import Display
 from relatum.system.text import counted
 from relatum.training import build
-from relatum.training.batches import BatchMaker
-from relatum.training.optim import make_optimizer, parameter_groups
+from relatum.training.engine import make_fabric
+from relatum.training.loop import Trainer
 from relatum.training.resolve import Resolved, resolve
 
 _VIEWS = (2, 4, 8, 16, 32)  # K, from small to the paper's
@@ -138,30 +140,23 @@ def _by_views(seconds: dict[int, float], options: tuple[int, ...]) -> dict[int, 
 
 
 def _seconds_per_step(resolved: Resolved, views: int, custom_backbone: nn.Module | None) -> float:
-    """The median time of a step with K views, on a copy of everything that a step changes."""
+    """The median time of a training step with K views, on a copy of everything that a step changes."""
     recipe = replace(resolved.recipe, views=replace(resolved.recipe.views, number=views))
     trial = replace(resolved, recipe=recipe)
     torch.set_num_threads(recipe.run.threads or 1)
-    objective = build.make_objective(trial, copy.deepcopy(custom_backbone)).to(recipe.run.device)
+    objective = build.make_objective(trial, copy.deepcopy(custom_backbone))
     if type(objective).start_epoch is not Objective.start_epoch:
         raise InputError(f"--minutes cannot time {recipe.method}, whose epochs begin with other work: use --epochs.")
-    maker = BatchMaker(
-        trial.images,
-        recipe,
-        labels=trial.labels,
-        uses_labels=METHODS[recipe.method].loss_uses_labels(recipe.objective),
-        min_images=objective.min_images,
-        device=recipe.run.device,
-    )
-    optimizer = make_optimizer(recipe.train, parameter_groups(recipe.train, objective, objective.backbone))
+    fabric = make_fabric(recipe)
+    maker = build.make_batches(trial, objective, fabric)
+    nowhere = RunFolder(tempfile.gettempdir())  # single steps write nothing
+    trainer = Trainer(objective, recipe, maker, nowhere, fabric=fabric)
+    objective.train()
     times = []
     with closing(maker):  # a stream would decode what follows while the next number of views is measured
-        for step in range(_WARMUP + _TIMED):
+        for trainer.step in range(_WARMUP + _TIMED):
             began = time.perf_counter()
-            loss, _ = objective(maker.make(step))
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            float(loss.detach())  # waits for a GPU
+            loss, _ = trainer.train_step(maker.make(trainer.step))
+            float(loss)  # waits for a GPU
             times.append(time.perf_counter() - began)
     return sorted(times[_WARMUP:])[_TIMED // 2]

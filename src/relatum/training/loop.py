@@ -25,12 +25,13 @@ from relatum.objectives.batch import Batch
 from relatum.runs import checkpoint
 from relatum.runs.folder import RunFolder
 from relatum.runs.metrics import MetricsWriter
-from relatum.runs.weights import relation_state, save_run_weights
+from relatum.runs.weights import relation_state, save_run_weights, weights_metadata
 from relatum.system import signals
 from relatum.system.progress import Display
 from relatum.system.text import counted
 from relatum.training import health, messages, optim
 from relatum.training.batches import BatchMaker, batches
+from relatum.training.monitor import clean_features
 from relatum.training.resume import Start
 
 MILESTONES = (25, 50, 75, 100)
@@ -45,9 +46,7 @@ class Trainer:
         recipe: the complete recipe.
         maker: makes the batch of any step.
         folder: the run folder.
-        info: metadata of the weights.
         fabric: devices and precision, launched.
-        features: gives clean features of all training images, for `Objective.start_epoch`.
         monitor: evaluates the backbone every `log.knn_every` epochs and returns numbers for the log.
         display: prints progress and messages.
         seconds: the time that the run took so far; recorded with each checkpoint, for a process that is killed.
@@ -60,16 +59,14 @@ class Trainer:
         maker: BatchMaker,
         folder: RunFolder,
         *,
-        info: Mapping[str, Any],
         fabric: Fabric,
-        features: Callable[[], Tensor],
         monitor: Monitor | None = None,
         display: Display | None = None,
         seconds: Callable[[], float] | None = None,
     ) -> None:
         self.objective, self.recipe, self.maker, self.folder = objective, recipe, maker, folder
-        self.info, self.fabric, self.features, self.monitor = dict(info), fabric, features, monitor
-        self.seconds = seconds
+        self.info = weights_metadata(recipe, objective.num_features)
+        self.fabric, self.monitor, self.seconds = fabric, monitor, seconds
         self.display = display or Display(quiet=True)
         self.total = recipe.train.epochs * maker.steps_per_epoch
         self.step = 0
@@ -243,7 +240,11 @@ class Trainer:
 
     def _start_epoch(self) -> None:
         epoch = self.step // self.maker.steps_per_epoch
-        context = EpochContext(self.recipe.seed, epoch, self.features, self.display.print)
+
+        def features() -> Tensor:
+            return clean_features(self.objective.backbone, self.maker.images)
+
+        context = EpochContext(self.recipe.seed, epoch, features, self.display.print)
         renewed = self.objective.start_epoch(context)
         optim.forget(self.optimizer, renewed)
         self.objective.train()

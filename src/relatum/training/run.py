@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -16,6 +16,7 @@ from torch import nn
 from relatum import registry
 from relatum.backbones import has_idle_weights
 from relatum.config import Recipe
+from relatum.data.imageset import Skipped
 from relatum.data.stream.images import is_streamed
 from relatum.distributed import ALONE, World
 from relatum.errors import Interrupted, RelatumError
@@ -23,7 +24,6 @@ from relatum.objectives import Objective
 from relatum.runs import provenance
 from relatum.runs.folder import RunFolder
 from relatum.runs.heldout import write_held_out
-from relatum.runs.weights import weights_metadata
 from relatum.system.allocator import keep_freed_memory
 from relatum.system.durations import duration
 from relatum.system.progress import Display
@@ -69,34 +69,33 @@ def train(
         """The time that the run took so far, in earlier processes as well."""
         return time.monotonic() - began
 
-    parts = team.together(lambda: _prepare(resolved, display, team, custom_backbone, init=team.first and start is None))
+    first = team.first
+    objective, fabric, maker = team.together(
+        lambda: _prepare(resolved, display, team, custom_backbone, init=first and start is None)
+    )
     if resolved.recipe.init and start is None and team.size > 1:  # the first process alone has read the weights
-        parts[0].load_state_dict(team.first_does(parts[0].state_dict))
-    trainer = _make_trainer(resolved, folder, display, team, parts, root, seconds)
-    objective, maker, first_process = trainer.objective, trainer.maker, team.first
+        objective.load_state_dict(team.first_does(objective.state_dict))
+    recipe = maker.recipe = build.compile_where_asked(resolved.recipe, objective, maker, fabric, display)
+    measure = monitor.knn_monitor(resolved, root) if first else None
+    trainer = Trainer(
+        objective, recipe, maker, folder, fabric=fabric, monitor=measure, display=display, seconds=seconds
+    )
     if start is not None:
         team.together(lambda: trainer.restore(start))
-    if first_process:
+    if first:
         if replace:
             folder.clear()
         messages.warn_about_changes(folder, display)
-        _write_start(folder, trainer.recipe, resolved, trainer.total, launch=team.place.token)
+        _write_start(folder, recipe, resolved, trainer.total, launch=team.place.token)
     try:
-        _run_steps(trainer, maker, folder, display, first_process=first_process)
-        _record_damaged(resolved, folder, team)
-        objective.connect(ALONE)  # the other processes end here: what follows must not wait for them
-        if first_process:
-            snapshots.save_pairs(folder.path, objective, maker)
-            if hasattr(objective, "predict"):  # a run that is killed from here on is scored by the next resume
-                folder.update_record(classifier_score="pending")
-            trainer.finish()
+        _run_steps(trainer, resolved, display, team)
     except BaseException as error:
-        if first_process and folder.exists():  # it may have been moved
+        if first and folder.exists():  # it may have been moved
             status = "interrupted" if isinstance(error, Interrupted | KeyboardInterrupt) else "failed"
             with contextlib.suppress(RelatumError, OSError):  # the first error counts
                 folder.update_record(status=status, seconds=seconds(), steps=trainer.step)
         raise
-    if not first_process:
+    if not first:
         return None
     spent = seconds()
     folder.update_record(status="finished", seconds=spent, steps=trainer.step, metrics_digest=trainer.metrics_digest)
@@ -104,12 +103,9 @@ def train(
     return objective
 
 
-_Parts = tuple[Objective, Fabric, BatchMaker]
-
-
 def _prepare(
     resolved: Resolved, display: Display, team: Team, custom_backbone: nn.Module | None, *, init: bool
-) -> _Parts:
+) -> tuple[Objective, Fabric, BatchMaker]:
     """Build what can fail in one process alone, before the processes exchange weights and anything is written."""
     recipe = resolved.recipe
     build.use_deterministic_kernels(recipe)
@@ -128,51 +124,31 @@ def _prepare(
     return objective, fabric, maker
 
 
-def _make_trainer(
-    resolved: Resolved,
-    folder: RunFolder,
-    display: Display,
-    team: Team,
-    parts: _Parts,
-    root: Path | None,
-    seconds: Callable[[], float],
-) -> Trainer:
-    objective, fabric, maker = parts
-    recipe = maker.recipe = build.compile_where_asked(resolved.recipe, objective, maker, fabric, display)
-    return Trainer(
-        objective,
-        recipe,
-        maker,
-        folder,
-        info=weights_metadata(recipe, objective.num_features),
-        fabric=fabric,
-        features=lambda: monitor.clean_features(objective.backbone, resolved.images),
-        monitor=monitor.knn_monitor(resolved, root) if team.first else None,
-        display=display,
-        seconds=seconds,
-    )
-
-
-def _run_steps(
-    trainer: Trainer, maker: BatchMaker, folder: RunFolder, display: Display, *, first_process: bool
-) -> None:
-    """Run the steps that are left."""
+def _run_steps(trainer: Trainer, resolved: Resolved, display: Display, team: Team) -> None:
+    """Run the steps that are left; the first process then writes the finished weights."""
+    folder, maker, objective = trainer.folder, trainer.maker, trainer.objective
     if trainer.resumed:
         display.print(f"resumed at step {trainer.step:,} of {trainer.total:,}")
-    elif first_process:
+    elif team.first:
         snapshots.save_views(folder.path, maker)
     if trainer.total:
         trainer.train()
-
-
-def _record_damaged(resolved: Resolved, folder: RunFolder, team: Team) -> None:
-    """Add to the record the streamed images that no process could decode."""
-    if not is_streamed(resolved.images.images):
+    skipped = dict.fromkeys(resolved.images.skipped)
+    if is_streamed(resolved.images.images):  # images that a process could not decode
+        skipped.update(dict.fromkeys(item for items in team.gather(resolved.images.images.damaged) for item in items))
+    objective.connect(ALONE)  # the other processes end here: what follows must not wait for them
+    if not team.first:
         return
-    seen = team.gather(resolved.images.images.damaged)
-    skipped = dict.fromkeys((*resolved.images.skipped, *(item for items in seen for item in items)))
-    if team.first:
-        folder.update_record(skipped=[{"path": s.path, "reason": s.reason} for s in skipped])
+    if len(skipped) > len(resolved.images.skipped):
+        folder.update_record(skipped=_as_rows(skipped))
+    snapshots.save_pairs(folder.path, objective, maker)
+    if hasattr(objective, "predict"):  # a run that is killed from here on is scored by the next resume
+        folder.update_record(classifier_score="pending")
+    trainer.finish()
+
+
+def _as_rows(skipped: Iterable[Skipped]) -> list[dict[str, str]]:
+    return [{"path": item.path, "reason": item.reason} for item in skipped]
 
 
 def _recorded_seconds(folder: RunFolder) -> float:
@@ -194,6 +170,6 @@ def _write_start(folder: RunFolder, recipe: Recipe, resolved: Resolved, total_st
         total_steps=total_steps,
         launch=launch,
         command=shlex.join(["relatum", *sys.argv[1:]]) if program in ("relatum", "__main__.py") else None,
-        skipped=[{"path": s.path, "reason": s.reason} for s in resolved.images.skipped],
+        skipped=_as_rows(resolved.images.skipped),
         **provenance.record(),
     )
