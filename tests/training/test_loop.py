@@ -501,6 +501,15 @@ def test_a_missing_extra_is_named(pictures: Path, tmp_path: Path, monkeypatch: p
         relatum.pretrain(pictures, out=tmp_path / "run", set={"log.tensorboard": True}, **FLAGS)
 
 
+def test_a_quiet_run_of_mixed_precision_prints_nothing(
+    pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fabric logs the precision to standard error."""
+    flags = {**FLAGS, "epochs": 0, "precision": "bf16-mixed"}
+    relatum.pretrain(pictures, out=tmp_path / "run", **flags)
+    assert not [record for record in caplog.records if record.name.startswith("lightning_fabric")]
+
+
 def test_mixed_precision_trains_and_resumes(pictures: Path, tmp_path: Path) -> None:
     flags = {**FLAGS, "precision": "bf16-mixed"}
     run = relatum.pretrain(pictures, out=tmp_path / "run", set={"log.every_steps": 1}, **flags)

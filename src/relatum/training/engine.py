@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 from typing import Any
 
@@ -67,6 +68,7 @@ def make_fabric(recipe: Recipe, place: Place | None = None, *, skips_parameters:
         skips_parameters: whether some parameters get no gradient in some steps (`Objective.skips_parameters`).
     """
     place = place or Place()
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it prints the precision, in quiet runs as well
     precision: Any = {"32": "32-true"}.get(recipe.run.precision, recipe.run.precision)
     if place.size == 1:
         plugins: Any = [LightningEnvironment()]
