@@ -9,10 +9,12 @@ The report could not compute them without torch, so training and evaluation writ
                                        · left_names, right_names (p,) · histogram (2, 20)
     retrieval-DATASET-SPLIT[-TAG].npz  query_index (q,) · neighbour_index, distances (q, t) · image_index (u,)
                                        · thumbs (u, S, S, 3) · labels, names (u,) · classes (c,)
-    tsne-DATASET-SPLIT[-TAG].npz       xy (N, 2) · thumbs (N, S, S, 3) · labels, names, super (N,) · neighbours (N, 8)
-                                       · classes, super_names (c,)
+    tsne-DATASET-SPLIT[-TAG].npz       xy (N, 2) · thumbs (N, S, S, 3) · labels, names, folders, dates, super (N,)
+                                       · neighbours (N, 8) · classes, super_names (c,)
 
-`labels` is -1 and `names`, `classes`, `super`, `super_names` are empty if unknown.
+Neighbours are positions of images, nearest first; `super` numbers super-categories (vehicles, animals). Where they are
+unknown, `labels` is -1 and `names`, `folders`, `dates`, `classes`, `super` and `super_names` are empty. The functions
+take what the files contain; `dataset`, `split` and `tag` are those of the result file's name.
 """
 
 from __future__ import annotations
@@ -44,15 +46,7 @@ MAX_BYTES, MAX_ARRAYS = 512 * 2**20, 64
 def save_views(
     run: str | Path, views: ArrayLike, originals: ArrayLike, names: Sequence[str] | None = None, *, limit: int = 8
 ) -> Path:
-    """Save K views of a few images, to show the input of training.
-
-    Args:
-        run: the run folder.
-        views: (n, K, S, S, 3) uint8.
-        originals: (n, H, W, 3) uint8, the source images of the views.
-        names: a file or class name per image, for display.
-        limit: maximum number of images to save.
-    """
+    """Save K views of a few images, at most `limit`, to show the input of training. Originals are (n, H, W, 3)."""
     views, originals = _images(views, "views", 5)[:limit], _images(originals, "originals", 4)[:limit]
     return _write(run, VIEWS, views=views, originals=originals, names=_texts(names)[:limit])
 
@@ -69,14 +63,8 @@ def save_pairs(
 ) -> Path:
     """Keep the pairs that the relation head is surest of and those that confuse it most, and how all scores spread.
 
-    Args:
-        run: the run folder.
-        left: (p, S, S, 3) uint8, one view of each pair, as many as were scored.
-        right: (p, S, S, 3) uint8, the other view of each pair.
-        scores: (p,) relation scores in [0, 1].
-        targets: (p,) 1 for two views of one image, 0 for views of two.
-        names: names of the images on the left and on the right, for display.
-        per_group: how many pairs of each kind are kept (see `select_pairs`).
+    `left` and `right` are the two views of each pair, as many as were scored. Targets are 1 for two views of one image,
+    0 for views of two. `per_group` pairs of each kind are kept (see `select_pairs`).
     """
     left, right = _images(left, "left", 4), _images(right, "right", 4)
     score, target = np.asarray(scores, np.float32).ravel(), np.asarray(targets).ravel().astype(np.int8)
@@ -135,18 +123,8 @@ def save_retrieval(
 ) -> Path:
     """Keep a few random queries with their nearest images.
 
-    Args:
-        run: the run folder.
-        dataset: as in the result file's name.
-        split: as in the result file's name.
-        query_index: (q,) positions of the queries in `images`.
-        neighbour_index: (q, t) positions of their nearest images, nearest first.
-        distances: (q, t).
-        images: (N, S, S, 3) uint8, the whole gallery; only the images involved are kept.
-        labels: (N,) class numbers, or None.
-        classes: class names.
-        names: (N,) file names, or None.
-        tag: as in the result file's name.
+    `images`, `labels` and `names` are those of the whole gallery, in which the indices are positions; only what is
+    shown is kept.
     """
     query, near = np.asarray(query_index, np.int64), np.asarray(neighbour_index, np.int64)
     used = np.unique(np.concatenate([query.ravel(), near.ravel()]))
@@ -181,24 +159,7 @@ def save_tsne(
     dates: Sequence[str] | None = None,
     tag: str = "",
 ) -> Path:
-    """Keep a map of the representations.
-
-    Args:
-        run: the run folder.
-        dataset: as in the result file's name.
-        split: as in the result file's name.
-        xy: (N, 2) positions.
-        thumbs: (N, S, S, 3) uint8.
-        neighbours: (N, t) positions of the nearest images in the space of the representations, nearest first.
-        labels: (N,) class numbers, or None.
-        classes: class names.
-        super_labels: (N,) numbers of super-categories (vehicles, animals), or None.
-        super_names: their names.
-        names: (N,) file names, or None.
-        folders: (N,) the folder of each file, or None.
-        dates: (N,) the date of each photograph, or None.
-        tag: as in the result file's name.
-    """
+    """Keep a map of the representations. Neighbours are those in the space of the representations."""
     where = np.asarray(xy, np.float32)
     return _write(
         run,
@@ -217,13 +178,7 @@ def save_tsne(
 
 
 def save_matrices(run: str | Path, stem: str, matrices: Mapping[str, NDArray[np.float64]]) -> Path:
-    """Keep class matrices that are too large for a result file.
-
-    Args:
-        run: the run folder.
-        stem: PROTOCOL-DATASET-SPLIT[-TAG], as in the result file's name.
-        matrices: (C, C) percent by name.
-    """
+    """Keep class matrices (C, C) in percent by name, which are too large for the result file with this stem."""
     return _write(run, stem + MATRICES, **{name: matrix.astype(np.float32) for name, matrix in matrices.items()})
 
 
