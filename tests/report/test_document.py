@@ -305,12 +305,7 @@ def test_paper_and_measured_references(make_run: MakeRun, tmp_path: Path) -> Non
 
     out = build([run.folder], tmp_path / "report.html", paper=paper)
     page = Document(out.read_text("utf-8"))
-    rows = [
-        re.sub(r"\s+", " ", row)
-        for row in re.findall(r'<li class="(?:run|reference|paper)">.*?</li>', out.read_text("utf-8"))
-    ]
-    plain = [Document(row).text for row in rows]
-    assert plain == [
+    assert bars(out) == [
         "Supervised in the paper80.46",
         "Relational reasoning in the paper61.03 ± 0.23",
         "This run61.00",
@@ -326,6 +321,33 @@ def test_paper_and_measured_references(make_run: MakeRun, tmp_path: Path) -> Non
     }
     assert {**asked_condition, "pretrain": "cifar10"} in asked
     assert "Random weights" in page.text
+
+
+def bars(page: Path) -> list[str]:
+    """The text of each bar of the comparison."""
+    rows = re.findall(r'<li class="(?:run|reference|paper)">.*?</li>', page.read_text("utf-8"))
+    return [Document(re.sub(r"\s+", " ", row)).text for row in rows]
+
+
+def test_supervised_training_on_other_images_is_no_upper_bound(make_run: MakeRun, tmp_path: Path) -> None:
+    ours = make_run("ours").recipe().info().evaluation("linear", accuracy=61.0)
+    other = make_run("other", method="supervised", dataset="cifar100").recipe().info()
+    other.evaluation("classifier", dataset="cifar100", accuracy=49.0)
+    other.evaluation("linear", dataset="cifar10", accuracy=64.0)
+    out = tmp_path / "report.html"
+    build([ours.folder, other.folder], out)
+    assert "Supervised in the paper80.46 ± 0.39" in bars(out)
+    assert not any("64.00" in bar for bar in bars(out))
+    same = make_run("same", method="supervised").recipe().info().evaluation("classifier", accuracy=80.5)
+    build([ours.folder, other.folder, same.folder], out)
+    assert "same Supervised · supervised classifier80.50" in bars(out)
+
+
+@pytest.mark.parametrize(("method", "bar"), [("supervised", "80.46 ± 0.39"), ("random", "32.92 ± 1.88")])
+def test_the_page_of_a_baseline_has_the_paper_s_value(make_run: MakeRun, tmp_path: Path, method: str, bar: str) -> None:
+    run = make_run(method=method).recipe().info().evaluation("linear", accuracy=50.0)
+    build([run.folder], tmp_path / "report.html")
+    assert [row[-len(bar) :] for row in bars(tmp_path / "report.html")].count(bar) == 1
 
 
 def test_paper_values_come_from_the_tables(make_run: MakeRun, tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def _baseline_bars(page: Page, key: Key, entries: Entries, method: str) -> list[
     """A baseline with each backbone: measured on this page, or else the paper's value."""
     bars = []
     for backbone, suffix in _backbones(entries).items():
-        label, measured = method_title(method) + suffix, _measured(page, key, method, backbone)
+        label, measured = method_title(method) + suffix, _measured(page, key, entries, method, backbone)
         if measured is None:
             value = page.paper(_condition(key, entries[0][0], method, backbone))
             bars += [Bar(label, value[0], "paper", "in the paper", value[1])] if value else []
@@ -115,11 +115,11 @@ def _baseline_bars(page: Page, key: Key, entries: Entries, method: str) -> list[
 
 
 def _paper_bars(page: Page, key: Key, entries: Entries) -> list[Bar]:
-    """The paper's values for the runs; baselines have separate bars, and no run with labels is looked up."""
+    """The paper's values for the runs; no run that was shown a part of the labels is looked up."""
     bars: dict[str, Bar] = {}
     suffixes = _backbones(entries)
     for run, _ in entries:
-        if run.method in BASELINES or run.setting("data.labels", 0):
+        if run.setting("data.labels", 0):
             continue
         value = page.paper(_condition(key, run, run.method, run.backbone))
         label = method_title(run.method) + suffixes[run.backbone]
@@ -152,14 +152,24 @@ def _paper_source(run: RunRecord) -> str:
     return ", ".join(["in the paper", *differences])
 
 
-def _measured(page: Page, key: Key, method: str, backbone: str) -> Result | None:
-    """A baseline's result among all evaluations of the page: same protocol, data and backbone."""
+def _measured(page: Page, key: Key, entries: Entries, method: str, backbone: str) -> Result | None:
+    """A baseline's result among all evaluations of the page: same protocol and backbone, and the same images.
+
+    Supervised training on other images is a transfer, not an upper bound; random weights have seen no image.
+    """
     protocols = (key[0], "classifier") if method == "supervised" else (key[0],)
     for protocol, run in itertools.product(protocols, page.runs):
         for e in run.evaluations:
             pretrained = (e["pretrain"].get("method", run.method), e["pretrain"].get("backbone", run.backbone))
             evaluated = (e["protocol"], e.get("dataset"), e.get("split"))
-            if pretrained == (method, backbone) and evaluated == (protocol, *key[1:]) and is_number(e.get("accuracy")):
+            if (
+                pretrained != (method, backbone)
+                or evaluated != (protocol, *key[1:])
+                or not is_number(e.get("accuracy"))
+            ):
+                continue
+            dataset = str(e["pretrain"].get("dataset", run.dataset))
+            if method == "random" or any(sets.same_images(dataset, other.dataset) for other, _ in entries):
                 return e
     return None
 
