@@ -77,3 +77,14 @@ def test_measured_speeds_replace_the_seconds_of_ledger_entries(asked: Plan, resu
     assert elsewhere.seconds(byol_4) == 9999.0
     RunFolder(results.run_dir(byol_2)).update_record(seconds=7.0)
     assert Results(results.out, [ledgers]).seconds(byol_2) == 7.0  # a run here counts as it was
+
+
+def test_weights_from_the_ledger_cost_what_the_ledger_says(asked: Plan, results_of: Make, tmp_path: Path) -> None:
+    """A folder that was restored has weights and no record of its training: its seconds were missing from the table."""
+    results, ledgers = results_of(asked, lambda _: 40.0), tmp_path / "ledger"
+    for run in asked.runs:
+        recipe = run.recipe().tables()
+        ledger.write(ledgers, {"id": run.id, "recipe": recipe, "evaluations": [], "seconds": 9999.0})
+    restored = Results(results.out, [ledgers])
+    assert {restored.seconds(run) for run in asked.runs} == {9999.0}
+    assert render.document(asked.tables[0], restored)["complete"]

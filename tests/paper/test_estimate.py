@@ -9,6 +9,7 @@ import pytest
 from relatum.paper import estimate
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
+from relatum.runs.folder import RunFolder
 from relatum.system.durations import duration
 
 RUN = Pretraining("relational", "cifar10", "conv4", 32, 200, 64, 1)
@@ -54,6 +55,12 @@ def write_entry(folder: Path, run: Pretraining, seconds: float | None) -> None:
     (folder / f"{run.id}.json").write_text(json.dumps(document))
 
 
+def write_run(results: Results, run: Pretraining, seconds: float | None) -> None:
+    """A run that was trained in the output folder, with its entry."""
+    write_entry(results.out / "ledger", run, seconds)
+    RunFolder(results.run_dir(run)).update_record(seconds=seconds)
+
+
 def test_the_model_is_scaled_by_measured_seconds_of_this_machine(tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "results"
     results = Results(out, [other])
@@ -61,9 +68,11 @@ def test_the_model_is_scaled_by_measured_seconds_of_this_machine(tmp_path: Path)
     assert estimate.scale(results) == 1.0
     runs = [dataclasses.replace(RUN, seed=seed) for seed in (1, 2, 3)]
     for run, factor in zip(runs, (0.5, 0.6, 100.0), strict=True):
-        write_entry(out / "ledger", run, factor * estimate.run_seconds(run))
-    write_entry(out / "ledger", dataclasses.replace(RUN, seed=4), None)
-    write_entry(out / "ledger", Pretraining("random", "shapes", "conv4", 1, 0, 1, 1), 1e6)  # not trained
+        write_run(results, run, factor * estimate.run_seconds(run))
+    write_run(results, dataclasses.replace(RUN, seed=4), None)
+    write_run(results, Pretraining("random", "shapes", "conv4", 1, 0, 1, 1), 1e6)  # not trained
+    for seed in range(5, 15):  # weights from a ledger: the entry has the time of another machine, and the run has none
+        write_entry(out / "ledger", dataclasses.replace(RUN, seed=seed), 50 * estimate.run_seconds(RUN))
     assert estimate.scale(results) == pytest.approx(0.6)
     linear = Evaluation(RUN, "linear", "cifar10", epochs=100)
     whole = estimate.run_seconds(RUN) + estimate.evaluation_seconds(linear)
@@ -93,6 +102,8 @@ def test_what_is_no_time_of_this_model_is_left_out(tmp_path: Path) -> None:
         ({"seconds": "long"}, {"recipe": {**recipe, "views": 3}}, {"recipe": {"method": []}})
     ):
         (tmp_path / "ledger" / f"{number}.json").write_text(json.dumps({**entry, **changes}))
+    for name in ("a", "0", "1", "2"):
+        RunFolder(tmp_path / "runs" / name).update_record(seconds="long" if name == "0" else entry["seconds"])
     results = Results(tmp_path, [tmp_path / "ledger"])
     assert estimate.scale(results) == pytest.approx(2.0)
-    assert Results._recorded({"seconds": "long"}) is None
+    assert results.seconds_here("0") is None

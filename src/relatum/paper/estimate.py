@@ -1,8 +1,8 @@
 """Estimates the time of a plan: a rough model of the cost of each step, scaled by the times of finished runs.
 
 The model's constants were measured on two idle cores with AVX-512 (docs/performance.md); processors with AVX2 only take
-about twice as long. The scale is the median of measured over modelled seconds of the runs in the output folder, which
-ran on this machine. Runs of other ledgers do not count: most of them shared their cores with other work.
+about twice as long. The scale is the median of measured over modelled seconds of the runs that were trained in the
+output folder, on this machine. Runs of the ledger do not count: most of them shared their cores with other work.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from relatum.data import sets
 from relatum.paper.grid import Evaluation, Pretraining
 from relatum.paper.measured import Results
 from relatum.runs import ledger
-from relatum.runs.reading import is_number
 
 _START = 10.0  # seconds until a process trains: imports, data, compilation
 _LOAD = 3.0  # seconds until an evaluation starts
@@ -38,16 +37,19 @@ def total(runs: Iterable[Pretraining], evaluations: Iterable[Evaluation], result
 
 
 def scale(results: Results) -> float:
-    """Median of measured over modelled seconds of the runs in the output folder; 1 without any."""
-    entries = ledger.read(results.out / "ledger")
-    ratios = [e.document["seconds"] / run_seconds(run) for e in entries if (run := _timed(e)) is not None]
+    """Median of measured over modelled seconds of the runs that were trained in the output folder; 1 without any."""
+    ratios = [
+        seconds / run_seconds(run)
+        for entry in ledger.read(results.out / "ledger")
+        if (run := _pretraining(entry)) is not None and (seconds := results.seconds_here(entry.path.stem)) is not None
+    ]
     return statistics.median(ratios) if ratios else 1.0
 
 
-def _timed(entry: ledger.Entry) -> Pretraining | None:
-    """The pretraining of a ledger entry, or None if its time is unknown or meaningless."""
-    recipe, seconds = entry.decisive, entry.document.get("seconds")
-    if recipe is None or not is_number(seconds) or seconds <= 0:
+def _pretraining(entry: ledger.Entry) -> Pretraining | None:
+    """The pretraining of a ledger entry, or None if this model does not apply to it."""
+    recipe = entry.decisive
+    if recipe is None:
         return None
     run = Pretraining(
         method=recipe["method"],
@@ -59,6 +61,7 @@ def _timed(entry: ledger.Entry) -> Pretraining | None:
         seed=recipe["seed"],
         val_fraction=recipe["data.val_fraction"],
         limit_train=recipe["data.limit_train"] or None,
+        set=(("views.small_number", str(recipe["views.small_number"])),),
     )
     return run if METHODS[run.method].trains and run.data in sets.names() else None
 

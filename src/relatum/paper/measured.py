@@ -81,22 +81,21 @@ class Results:
     def seconds(self, run: Pretraining) -> float | None:
         """How long the pretraining takes; None if that is not known.
 
-        For a run here, what it took. For an entry of the ledger, its steps times the seconds of a step that were
-        measured on idle cores, if the ledger's `speeds.json` has them: times of different machines cannot be compared.
+        For a run that was trained here, what it took. For an entry of the ledger, its steps times the seconds of a step
+        that were measured on idle cores, if the ledger's `speeds.json` has them: times of different machines cannot be
+        compared.
         """
-        if self.trained(run):
-            return self._recorded(RunFolder(self.run_dir(run)).read_record())
+        if self.trained(run) and (seconds := self.seconds_here(run.id)) is not None:
+            return seconds
         for entry in self.entries_of(run):
-            recipe = entry.document["recipe"]
-            measured = speeds.training_seconds(entry.path.parent, recipe)
-            if (seconds := self._recorded(entry.document) if measured is None else measured) is not None:
+            measured = speeds.training_seconds(entry.path.parent, entry.document["recipe"])
+            if (seconds := _seconds(entry.document) if measured is None else measured) is not None:
                 return seconds
         return None
 
-    @staticmethod
-    def _recorded(record: Mapping[str, Any]) -> float | None:
-        seconds = record.get("seconds")
-        return float(seconds) if is_number(seconds) and seconds > 0 else None
+    def seconds_here(self, run_id: str) -> float | None:
+        """How long training in the folder of a run took; None if its weights come from the ledger."""
+        return _seconds(RunFolder(self.out / "runs" / run_id).read_record())
 
     def artifact(self, evaluation: Evaluation) -> Path:
         """The artifact of an evaluation that a picture is drawn from; the ledger does not contain artifacts."""
@@ -139,6 +138,11 @@ class Results:
             if row is not None and row.get("returncode") not in (0, *EXIT_CODES):
                 return str(row.get("error") or f"exit code {row.get('returncode')}")
         return None
+
+
+def _seconds(record: Mapping[str, Any]) -> float | None:
+    seconds = record.get("seconds")
+    return float(seconds) if is_number(seconds) and seconds > 0 else None
 
 
 # -------------------------------------------------------------------------------------------------------------- figures
