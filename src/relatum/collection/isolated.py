@@ -8,7 +8,7 @@ surroundings do: a group of copies is small compared with its distance from the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 _APART = 0.4  # the differences in a group are at most this part of those that lead out of it
@@ -22,7 +22,6 @@ class _Cluster:
     Attributes:
         members: image numbers.
         height: the longest link that was needed to join them.
-        widest: the largest difference between two of them, of those that were compared.
         parts: the clusters from which it was joined, if more than one image.
         out: the shortest link to another image.
         others: the shortest link of a member to an image that is known to be no copy.
@@ -30,7 +29,6 @@ class _Cluster:
 
     members: list[int]
     height: float = 0.0
-    widest: float = 0.0
     parts: tuple[_Cluster, ...] = ()
     out: float = float("inf")
     others: float = float("inf")
@@ -56,18 +54,19 @@ def isolated_groups(
             stand apart from them as from other images.
     """
     clusters = [_Cluster([i]) for i in range(count)]
+    near: list[list[tuple[int, float]]] = [[] for _ in range(count)]
     for (i, j), length in sorted(links.items(), key=lambda item: (item[1], item[0])):
         first, second = clusters[i], clusters[j]
         if (i, j) in no_copies:
             first.others, second.others = min(first.others, length), min(second.others, length)
             continue
+        near[i].append((j, length))
         if first is second:
-            first.widest = length if first.out == float("inf") else first.widest
             continue
         first.out, second.out = min(first.out, length), min(second.out, length)
         if length > threshold:  # no group reaches further, and joining everything takes quadratic time
             continue
-        joined = _Cluster(first.members + second.members, length, length, (first, second))
+        joined = _Cluster(first.members + second.members, length, (first, second))
         joined.others = min(first.others, second.others)
         for member in joined.members:
             clusters[member] = joined
@@ -75,13 +74,16 @@ def isolated_groups(
     groups = []
     while waiting:
         cluster = waiting.pop()
-        if _is_group(cluster, threshold):
+        if _is_group(cluster, near, threshold):
             groups.append((sorted(cluster.members), cluster.height))
         else:
             waiting += cluster.parts
     return sorted(groups)
 
 
-def _is_group(cluster: _Cluster, threshold: float) -> bool:
+def _is_group(cluster: _Cluster, near: Sequence[Sequence[tuple[int, float]]], threshold: float) -> bool:
     widest = min(_WIDEST * threshold, _APART * min(cluster.out, cluster.others))
-    return len(cluster.members) > 1 and cluster.height <= threshold and cluster.widest <= widest
+    if len(cluster.members) < 2 or cluster.height > min(threshold, widest):
+        return False
+    members = set(cluster.members)
+    return all(difference <= widest for i in members for j, difference in near[i] if j in members)
