@@ -61,3 +61,9 @@ def test_impossible_sizes_are_refused(what: str, option: str) -> None:
         bench.run(what, **{option: 0})
     with pytest.raises(InputError, match="at least 2"):
         bench.run("head", batch_size=1)
+
+
+def test_random_weights_have_no_step() -> None:
+    """Before, the bare backbone was compiled for a minute, and the first step ended with an internal error."""
+    with pytest.raises(InputError, match="'random' is not trained"):
+        bench.run("step", method="random", batch_size=4)

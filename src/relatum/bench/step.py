@@ -27,6 +27,7 @@ from relatum import backbones, config
 from relatum.bench import real_images, spread
 from relatum.bench.plain import PillowChain, PlainViews
 from relatum.bench.plain_head import PlainHead
+from relatum.config.methods import METHODS
 from relatum.errors import InputError
 from relatum.objectives import EpochContext
 from relatum.runs.folder import RunFolder
@@ -107,6 +108,8 @@ def prepare_step(
     method: str, backbone: str, views: int | None, batch_size: int | None, side: int | None, compile: str, root: Any
 ) -> Resolved:
     """The recipe and the images of the step to measure."""
+    if method in METHODS and not METHODS[method].trains:
+        raise InputError(f"method '{method}' is not trained: it has no step to measure.")
     images = real_images(side, root)
     flags = {
         "data.name": images.name,
