@@ -53,7 +53,6 @@ class BarlowTwins(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the mean of the diagonal of the cross-correlation."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         z = self.head(self.encode(batch))
         loss, agreement = barlow_loss(by_view(single(z), len(batch.views)), self.redundancy)
         return loss, {"agreement": agreement}

@@ -154,12 +154,19 @@ class Objective(nn.Module):
         return {name: value for name, value in self.state_dict().items() if not name.startswith("backbone.")}
 
     def as_batch(self, batch: ViewsLike) -> Batch:
-        """A batch from any input of `forward`. Bare views are numbered by `next_step`, so that their draws differ."""
-        if isinstance(batch, Batch):
-            return batch
-        result = Batch.of(batch).replace(step=self.next_step)
-        self.next_step += 1
-        return result
+        """A batch from any input of `forward`, with as many images and views as the method needs.
+
+        Bare views are numbered by `next_step`, so that their draws differ.
+        """
+        if not isinstance(batch, Batch):
+            batch = Batch.of(batch).replace(step=self.next_step)
+            self.next_step += 1
+        name, images = type(self).__name__, batch.num_images
+        if images < self.min_images:
+            raise ValueError(f"{name} needs at least {self.min_images} images in a mini-batch, not {images}.")
+        if len(batch.views) < self.min_views:
+            raise ValueError(f"{name} compares views: it needs at least {self.min_views} of each image (views.number).")
+        return batch
 
     def encode(self, batch: Batch, encoder: nn.Module | None = None, *, small: bool = False) -> Tensor:
         """All K·M views through the backbone in one pass: (K·M, d), row k·M + m is view k of image m.
@@ -187,15 +194,6 @@ class Objective(nn.Module):
         """The K views and then the small ones, if there are any, each size in one pass: (`batch.all_views`·M, d)."""
         z = self.encode(batch)
         return z if batch.small_views is None else torch.cat([z, self.encode(batch, small=True)])
-
-    def require_images(self, batch: Batch) -> None:
-        """Refuse a mini-batch with too few images or views for the method."""
-        if batch.num_images < self.min_images:
-            name, images = type(self).__name__, batch.num_images
-            raise ValueError(f"{name} needs at least {self.min_images} images in a mini-batch, not {images}.")
-        if len(batch.views) < self.min_views:
-            name = type(self).__name__
-            raise ValueError(f"{name} compares views: it needs at least {self.min_views} of each image (views.number).")
 
 
 def mlp_head(num_features: int, hidden: int, outputs: int, layers: int = 2) -> nn.Sequential:

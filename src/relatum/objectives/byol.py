@@ -56,7 +56,6 @@ class BYOL(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the mean cosine between predictions and targets."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         views = len(batch.views)
         predictions = single(self.predictor(self.head(self.encode(batch))))
         with torch.no_grad():

@@ -18,6 +18,7 @@ from relatum import rng
 from relatum.backbones import seeded
 from relatum.config.methods import DeepClusterOptions
 from relatum.config.settings import check
+from relatum.distributed import current
 from relatum.errors import InputError
 from relatum.features import clustering
 from relatum.objectives.base import EpochContext, Metrics, Objective, accuracy, mlp_head, single
@@ -71,7 +72,6 @@ class DeepCluster(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all K·M views, and the share of clusters recognised."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         if batch.indices is None:
             raise ValueError("DeepCluster looks up pseudo-labels by sample number: pass a Batch with `indices`.")
         targets = self.pseudo_labels[batch.indices.to(self.pseudo_labels.device)].repeat(batch.views.shape[0])
@@ -90,10 +90,10 @@ class DeepCluster(Objective):
         began = time.perf_counter()
         context.print(f"epoch {context.epoch + 1}: clustering the training images")
         previous = self.pseudo_labels.clone().cpu()
-        several = distributed.is_available() and distributed.is_initialized()
-        if not several or distributed.get_rank() == 0:
+        world = current()
+        if world.rank == 0:
             self.pseudo_labels.copy_(self.cluster(context))
-        if several:
+        if world.size > 1:
             distributed.broadcast(self.pseudo_labels, 0)
         labels = self.pseudo_labels.cpu()
         sizes = torch.bincount(labels, minlength=self.clusters)

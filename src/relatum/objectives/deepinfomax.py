@@ -80,7 +80,6 @@ class DeepInfoMax(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """β · local + γ · prior, and the two terms."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         first_map = self.backbone.stem(batch.views.flatten(0, 1))  # type: ignore[operator]
         y = self.gather(self.backbone.body(first_map), batch)  # type: ignore[operator]
         # The local discriminator is nine tenths of a step: each process runs it on its own views only.

@@ -91,7 +91,6 @@ class DINO(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the entropy of the teacher's outputs: 0 or log C in the long run means collapse."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         frozen = batch.epoch < self.freeze_epochs
         student = self.prototypes(self.head(self.encode_all(batch)), frozen=frozen)
         log_p = F.log_softmax(student / self.temperature, dim=1)

@@ -55,7 +55,6 @@ class EMPSSL(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and its two terms."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         z = by_view(F.normalize(single(self.head(self.encode(batch))), dim=1), len(batch.views))
         rate, similarity = coding_rate(z, self.epsilon).mean(), F.cosine_similarity(z, z.mean(0)[None], dim=2).mean()
         loss = -(rate + self.similarity * similarity)

@@ -70,7 +70,6 @@ class MoCo(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and how often the right key is nearer than every key in the queue."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         views = len(batch.views)
         queries = F.normalize(single(self.head(self.encode(batch))), dim=1)
         with torch.no_grad():

@@ -100,7 +100,6 @@ class RelationalReasoning(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss over all pairs, M(K² − K) in the paper, and the accuracies on all, positive and negative pairs."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         pairs = self.pairs(batch)
         result = relation.shared_loss(
             self.relation,

@@ -52,7 +52,6 @@ class SimCLR(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The contrastive loss, and the share of views whose nearest neighbour is another view of their image."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         projections = self.head(self.encode(batch))
         log_p, accuracy = log_probabilities(projections, batch.views.shape[0], self.temperature)
         loss = nt_xent(log_p) if self.loss == "nt-xent" else log_mean(log_p)

@@ -48,7 +48,6 @@ class SimSiam(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and the mean cosine between predictions and projections."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         views = len(batch.views)
         projections = self.head(self.encode(batch))
         predictions = by_view(single(self.predictor(projections)), views)

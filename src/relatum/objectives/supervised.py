@@ -34,7 +34,6 @@ class Supervised(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """Cross-entropy over all views with a label, and the share of them that were recognised."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         if batch.labels is None:
             raise ValueError("supervised training needs labels: pass a Batch with `labels`, not bare views.")
         labels = self.gather(batch.labels.to(batch.views.device).repeat(batch.views.shape[0]), batch)

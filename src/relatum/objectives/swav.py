@@ -76,7 +76,6 @@ class SwAV(Objective):
     def forward(self, batch: ViewsLike) -> tuple[Tensor, Metrics]:
         """The loss, and how often the nearest prototype of the second view is the likeliest of the first one's code."""
         batch = self.as_batch(batch)
-        self.require_images(batch)
         views, frozen = len(batch.views), batch.epoch < self.freeze_epochs
         scores = self.prototypes(self.head(self.encode_all(batch)), frozen=frozen)
         scores_LMC = by_view(scores, batch.all_views)
