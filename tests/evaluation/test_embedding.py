@@ -14,7 +14,8 @@ from relatum import backbones, features
 from relatum.collection import indexing
 from relatum.data.imageset import ImageSet
 from relatum.errors import InputError
-from relatum.evaluation import embed, search
+from relatum.evaluation.embedding import embed
+from relatum.evaluation.searching import search
 from relatum.runs.weights import load_backbone
 
 World = dict[tuple[str, str], ImageSet]

@@ -14,6 +14,7 @@ from relatum.data.imageset import ImageSet
 from relatum.data.sets.shapes import SHAPES
 from relatum.errors import InputError, RelatumError
 from relatum.evaluation import Result, evaluate
+from relatum.evaluation.classifier import save_classifier
 from relatum.evaluation.task import Task
 from relatum.runs.weights import load_backbone
 
@@ -233,14 +234,14 @@ def test_save_classifier(run: Path, world: World) -> None:
     assert images.labels is not None
     logits = np.eye(4)[images.labels]
     logits[:8] = np.roll(logits[:8], 1, 1)
-    result = evaluation.save_classifier(run, logits, images, split="test", n_train=200)
+    result = save_classifier(run, logits, images, split="test", n_train=200)
     assert result.accuracy == 90.0
     assert result.pretrain["status"] == "finished"
     assert Result.load(run / "evaluations" / "classifier-toy-test.json") == result
     with pytest.raises(RelatumError, match="non-finite"):
-        evaluation.save_classifier(run, logits * np.nan, images, split="test", n_train=200)
+        save_classifier(run, logits * np.nan, images, split="test", n_train=200)
     with pytest.raises(RelatumError, match="one label and one row"):
-        evaluation.save_classifier(run, logits[:3], images, split="test", n_train=200)
+        save_classifier(run, logits[:3], images, split="test", n_train=200)
 
 
 def test_result_files_that_cannot_be_read(tmp_path: Path) -> None:

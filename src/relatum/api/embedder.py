@@ -119,11 +119,11 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Returns:
             (N, d) float32.
         """
-        from relatum import evaluation
+        from relatum.evaluation.embedding import embed
 
         check_is_fitted(self)
         _refuse_matrix(X)
-        return evaluation.embed(self.backbone_, X, progress=self.verbose)
+        return embed(self.backbone_, X, progress=self.verbose)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """The names of the columns: `embedder0`, `embedder1`, ..."""

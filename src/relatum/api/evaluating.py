@@ -137,9 +137,11 @@ def embed(
         batch_size: images per forward pass.
         progress: show a progress bar.
     """
+    from relatum.evaluation import embedding
+
     note_unfinished(backbone, "used", show=progress)
     try:
-        z, images = evaluation.embed_images(
+        z, images = embedding.embed_images(
             backbone,
             data,
             out=out,
@@ -188,8 +190,10 @@ def search(
         root: data root folder.
         progress: show a progress bar.
     """
+    from relatum.evaluation import searching
+
     note_unfinished(run, "searched with", show=progress)
-    return evaluation.search(
+    return searching.search(
         run,
         gallery,
         queries,

@@ -270,7 +270,7 @@ def _score_classifier(
     Returns:
         `done`, or the reason why there is no score; the run does not fail because of it.
     """
-    from relatum.evaluation import save_classifier
+    from relatum.evaluation.classifier import save_classifier
     from relatum.training.monitor import classifier_logits, load_test_images
 
     try:

@@ -1,13 +1,12 @@
 """Evaluation: how good a representation is. Each protocol is a small function of features or of a backbone.
 
-`evaluate` runs a protocol by its name and writes one result file; `embed` and `search` apply a backbone to images.
-Protocols name their code as `module:attribute`; nothing heavy is imported until it is used.
+`evaluate` runs a protocol by its name and writes one result file. Protocols name their code as `module:attribute`;
+nothing heavy is imported until it is used. `embedding` and `searching` apply a backbone to images.
 """
 
 from __future__ import annotations
 
 import copy
-import importlib
 import tempfile
 import time
 from collections.abc import Mapping
@@ -28,30 +27,9 @@ from relatum.system.progress import Display
 if TYPE_CHECKING:
     from torch import nn
 
-    from relatum.evaluation.classifier import save_classifier
-    from relatum.evaluation.embedding import embed, embed_images
-    from relatum.evaluation.searching import search
     from relatum.evaluation.task import Outcome, Task
 
-__all__ = [
-    "PROTOCOLS",
-    "Protocol",
-    "Result",
-    "embed",
-    "embed_images",
-    "evaluate",
-    "evaluate_module",
-    "save_classifier",
-    "search",
-]
-
-_LAZY = {"embed": "embedding", "embed_images": "embedding", "save_classifier": "classifier", "search": "searching"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'relatum.evaluation' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"relatum.evaluation.{_LAZY[name]}"), name)
+__all__ = ["PROTOCOLS", "Protocol", "Result", "evaluate", "evaluate_module"]
 
 
 def evaluate(
