@@ -12,7 +12,7 @@ from relatum.bench.views import measure
 
 if __name__ == "__main__":
     results = [
-        measure(views=32, batch_size=64, side=32, images=real_images(32).images),
-        measure(views=25, batch_size=16, side=96, images=real_images(96).images, plain_views=128),
+        measure(real_images(32).images, views=32, batch_size=64, side=32),
+        measure(real_images(96).images, views=25, batch_size=16, side=96, plain_views=128),
     ]
     print(json.dumps(results, indent=2))

@@ -7,12 +7,20 @@ import numpy as np
 import torch
 
 from relatum.bench.plain import PillowChain, PlainViews, random_box
-from relatum.bench.views import measure, smooth_images
+from relatum.bench.views import measure
 from relatum.views import POLICIES, make_views, sample
 
 
+def smooth_images(count, side):
+    """Random images: sums of a few waves."""
+    generator = np.random.default_rng(0)
+    y, x = np.mgrid[:side, :side] / side
+    waves = generator.uniform(1, 9, (count, 2, 1, 1, 3))
+    return (127.5 + 127.5 * np.sin(waves[:, 0] * y[..., None] + waves[:, 1] * x[..., None])).astype(np.uint8)
+
+
 def test_measure_reports_the_contracts_fields():
-    result = measure(views=2, batch_size=3, side=16, repeats=2, plain_views=4)
+    result = measure(smooth_images(8, 16), views=2, batch_size=3, side=16, repeats=2, plain_views=4)
     fields = ("what", "method", "views", "batch_size", "side", "backbone", "ours_seconds", "plain_seconds", "speedup")
     assert set(fields) <= set(result)
     assert result["what"] == "views"

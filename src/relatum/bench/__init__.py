@@ -32,7 +32,7 @@ def run(what: str, **options: Any) -> dict[str, Any]:
         from relatum.bench.views import measure as measure_views
 
         side = options.get("side", 32)
-        return measure_views(**sizes, side=side, images=real_images(side, options.get("root")).images)
+        return measure_views(real_images(side, options.get("root")).images, side=side, **sizes)
     from relatum.bench.head import measure as measure_head
 
     return measure_head(**sizes)

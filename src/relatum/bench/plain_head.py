@@ -19,15 +19,14 @@ class PlainHead(nn.Module):
         num_features: d, the size of a representation.
         views: K.
         batch_size: M.
-        hidden: hidden units.
     """
 
-    def __init__(self, num_features: int, views: int, batch_size: int, hidden: int = 256) -> None:
+    def __init__(self, num_features: int, views: int, batch_size: int) -> None:
         super().__init__()
         self.views, self.batch_size = views, batch_size
-        self.linear1 = nn.Linear(2 * num_features, hidden)
-        self.bn1 = nn.BatchNorm1d(hidden)
-        self.linear2 = nn.Linear(hidden, 1)
+        self.linear1 = nn.Linear(2 * num_features, 256)
+        self.bn1 = nn.BatchNorm1d(256)
+        self.linear2 = nn.Linear(256, 1)
         block = torch.cat([torch.ones(batch_size), torch.zeros(batch_size)])
         self.register_buffer("targets", block.repeat(views * (views - 1) // 2), persistent=False)
 
@@ -42,8 +41,8 @@ class PlainHead(nn.Module):
                 shift = shift + 1 if shift + 1 < size else 1
         return torch.cat(pairs)
 
-    def forward(self, features: Tensor, gamma: float = 2.0) -> Tensor:
+    def forward(self, features: Tensor) -> Tensor:
         """Mean focal loss over all pairs."""
         hidden = nn.functional.leaky_relu(self.bn1(self.linear1(self.aggregate(features))), 0.01)
         logits = self.linear2(hidden).squeeze(1)
-        return focal_bce(logits, self.get_buffer("targets"), gamma).mean()
+        return focal_bce(logits, self.get_buffer("targets")).mean()

@@ -27,28 +27,26 @@ _MEAN, _STD = (0.491, 0.482, 0.447), (0.247, 0.243, 0.262)
 
 
 def measure(
+    images: NDArray[np.uint8],
     views: int = 32,
     batch_size: int = 64,
     side: int = 32,
     repeats: int = 9,
-    images: NDArray[np.uint8] | None = None,
     plain_views: int = 256,
 ) -> dict[str, Any]:
     """Time one batch of the relational chain.
 
     Args:
+        images: (N, H, W, 3) uint8.
         views: K.
         batch_size: M.
-        side: of the views, and of the generated source images if none are given.
+        side: of the views.
         repeats: rounds; every round times every implementation once, and medians are reported.
-        images: (N, H, W, 3) uint8; smooth random images by default (content does not change the time).
         plain_views: number of views that the one-at-a-time chains compute per round; their time is scaled to the batch.
 
     Returns:
         The benchmark's JSON: `ours_seconds` and `plain_seconds` for K·M views on one core, `speedup`, and spreads.
     """
-    if images is None:
-        images = smooth_images(512, side)
     count = views * batch_size
     jobs: dict[str, tuple[Callable[[], Any], float]] = {
         "ours": (_ours(images, views, batch_size, side, threads=1), 1.0),
@@ -76,14 +74,6 @@ def measure(
     if "torchvision" in median:
         result["speedup_over_torchvision"] = median["torchvision"] / median["ours"]
     return result
-
-
-def smooth_images(count: int, side: int) -> NDArray[np.uint8]:
-    """Random images: sums of a few waves."""
-    generator = np.random.default_rng(0)
-    y, x = np.mgrid[:side, :side] / side
-    waves = generator.uniform(1, 9, (count, 2, 1, 1, 3))
-    return (127.5 + 127.5 * np.sin(waves[:, 0] * y[..., None] + waves[:, 1] * x[..., None])).astype(np.uint8)
 
 
 def _interleave(jobs: dict[str, tuple[Callable[[], Any], float]], repeats: int) -> dict[str, list[float]]:
