@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from relatum import backbones, distributed, objectives, registry
+from relatum.backbones import fused
 from relatum.config import methods
 from relatum.config.settings import build
 from relatum.objectives.batch import Batch
@@ -52,7 +53,7 @@ def make(method: str, backbone: str, images: int, dtype: torch.dtype, options: d
     """An objective with seeded weights and a whole mini-batch for it."""
     network = backbones.build(backbone, seed=5)
     if dtype == torch.float32:
-        backbones.attach_fused(network)
+        fused.attach(network)
     row = registry.find(methods.METHODS, "method", method)
     with backbones.seeded(5, 1):
         objective = objectives.build(

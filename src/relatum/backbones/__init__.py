@@ -5,8 +5,6 @@ and `num_features` its size. Any other `nn.Module` that maps (N, 3, H, W) to (N,
 methods that need the first feature map.
 """
 
-from torch import nn
-
 from relatum.backbones.base import (
     TooLarge,
     at_most,
@@ -23,7 +21,6 @@ from relatum.backbones.base import (
 __all__ = [
     "TooLarge",
     "at_most",
-    "attach_fused",
     "build",
     "check_side",
     "evaluating",
@@ -33,10 +30,3 @@ __all__ = [
     "seeded",
     "seeded_dropout",
 ]
-
-
-def attach_fused(network: nn.Module) -> bool:
-    """Train a backbone through its fused CPU kernels; returns whether it has any (only Conv-4 does)."""
-    from relatum.backbones.fused import attach  # numba is imported only where it is used
-
-    return attach(network)

@@ -18,7 +18,6 @@ class Condition:
     Attributes:
         preset: a preset's name; a row without one has settings of the paper and applies to every preset.
         method: a method's name.
-        labels: True matches methods that use labels, False the others, None all.
         dataset: a dataset's name.
         backbone: a backbone's name.
         values: recipe keys and their values.
@@ -26,17 +25,15 @@ class Condition:
 
     preset: str = ""
     method: str = ""
-    labels: bool | None = None
     dataset: str = ""
     backbone: str = ""
     values: Mapping[str, Any]
 
-    def matches(self, preset: str, method: str, labels: bool, dataset: str, backbone: str) -> bool:
+    def matches(self, preset: str, method: str, dataset: str, backbone: str) -> bool:
         """Whether the row applies to a run."""
         return (
             self.preset in ("", preset)
             and self.method in ("", method)
-            and self.labels in (None, labels)
             and self.dataset in ("", dataset)
             and self.backbone in ("", backbone)
         )
@@ -53,7 +50,7 @@ CONDITIONS: tuple[Condition, ...] = (
     Condition(dataset="stl10", values={"train.epochs": 300}),
     # Supervised on STL-10: from scratch with the schedule and the augmentations of finetuning.
     Condition(
-        labels=True,
+        method="supervised",
         dataset="stl10",
         values={
             "train.epochs": 100,
@@ -93,11 +90,11 @@ CONDITIONS: tuple[Condition, ...] = (
 )
 
 
-def values(preset: str, method: str, labels: bool, dataset: str, backbone: str) -> dict[str, Any]:
+def values(preset: str, method: str, dataset: str, backbone: str) -> dict[str, Any]:
     """The settings for a run, from all rows that apply to it."""
     result: dict[str, Any] = {}
     for row in CONDITIONS:
-        if row.matches(preset, method, labels, dataset, backbone):
+        if row.matches(preset, method, dataset, backbone):
             result |= row.values
     return result
 

@@ -41,7 +41,7 @@ def defaults(method: str, preset: str, dataset: str, backbone: str) -> Values:
     if preset == "fast" and not conditions.has_preset(preset, method):
         raise InputError(f"{method} has no preset fast: use paper or official.")
     if row.trains:
-        values |= conditions.values(preset, method, row.uses_labels, dataset, backbone)
+        values |= conditions.values(preset, method, dataset, backbone)
     if dataset in sets.names():
         facts = sets.get(dataset)
         values |= {"data.side": facts.side, "data.mean": facts.mean, "data.std": facts.std, "data.pad": facts.pad}

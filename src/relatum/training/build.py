@@ -31,7 +31,9 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
     small = small_side(recipe, side) if recipe.views.small_number else None
     backbones.check_side(backbone, recipe.backbone.name, side, small)
     if recipe.run.kernels == "numba" and recipe.run.precision == "32":
-        backbones.attach_fused(backbone)
+        from relatum.backbones import fused  # numba is imported only where it is used
+
+        fused.attach(backbone)
     if recipe.init and init:
         load_state(backbone, read_backbone(recipe.init)[0], recipe.init)
     _check_float32(backbone)
