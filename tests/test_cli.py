@@ -129,6 +129,8 @@ def test_lists(capsys: pytest.CaptureFixture[str]) -> None:
     names = [row["name"] for row in json.loads(capsys.readouterr().out)]
     assert {"main", "linear-evaluation", "claims", "fig-depth", "tsne-super", "modern"} <= set(names)
     assert len(names) == 23
+    run("list", "tables")
+    assert "Number of augmentations (Table 10)\n" in capsys.readouterr().out
 
 
 def test_data_info(pictures: Path, capsys: pytest.CaptureFixture[str]) -> None:

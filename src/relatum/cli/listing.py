@@ -54,4 +54,5 @@ def _datasets() -> Rows:
 def _tables() -> Rows:
     from relatum.paper import published
 
-    return [{"name": name, "summary": published.load(name).title} for name in published.NAMES]
+    tables = [published.load(name) for name in published.NAMES]
+    return [{"name": table.name, "summary": f"{table.title} ({table.where})"} for table in tables]
