@@ -82,7 +82,10 @@ def _flags(members: Sequence[Pretraining]) -> Iterator[str]:
 def to_toml(name: str, members: Sequence[Pretraining], tables: Sequence[str]) -> str:
     """A recipe file: the tables it serves, how to run it and its family, and every key that decides the weights."""
     head = [f"# Tables: {', '.join(tables)}.", f"# relatum pretrain --recipe recipes/{name}.toml --out runs/{name}"]
-    head += ["# The family's other runs:", *(f"#   {flag}" for flag in _flags(members))]
+    head += [
+        "# For the other runs of these tables, choose a value on each line:",
+        *(f"#   {flag}" for flag in _flags(members)),
+    ]
     return _document(members[0].recipe(), head)
 
 

@@ -44,6 +44,11 @@ def training_curves(page: Page) -> Section:
         charts.append(panel)
         page.data["charts"].append(data)
     lead = "Lines are means over the logged steps; the bands span minimum and maximum."
+    if any("effective_dimension" in run.metrics for run in logged):
+        lead += (
+            " Representations collapse, and the method learns nothing, if their standard deviation falls to 0 or their "
+            "effective dimension (at most the number of features) to 1."
+        )
     return Section("training", "Training", "Training curves", charts, lead, _reasons(page))
 
 

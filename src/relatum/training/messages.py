@@ -70,11 +70,11 @@ def _expectation(resolved: Resolved) -> str:
     """The reason for the number of epochs, what to expect, and how to get a first result sooner."""
     recipe = resolved.recipe
     views = recipe.train.epochs * len(resolved.images) * recipe.views.number / 1e6
-    most = "200 epochs, the paper's usual number, are the most that are picked"
+    most = "at most 200 epochs are picked, as many as in the paper"
     why = most if recipe.train.epochs == 200 else "with fewer epochs it learns less"
     return (
-        f"{views:.1f} million views in total; {why}. For a quick first result, use --minutes 5: this is enough for "
-        "duplicates and a rough map; search and clusters keep improving with longer training."
+        f"{views:.1f} million views in total; {why}. For a quick first result, use --minutes 5: this is enough for a "
+        "rough map; search and clusters keep improving with longer training."
     )
 
 
