@@ -27,7 +27,6 @@ LESS = {  # added to a command, so that it takes seconds
     "pretrain": "--views 2 --epochs 1 --limit-train 64 --overwrite",
     "explore": "--minutes 0.02",
     "evaluate linear": "--epochs 1 --set limit_train=64",
-    "evaluate tsne": "--set iterations=300",
     "reproduce": "--dry-run",
 }
 LESS_PYTHON = {  # replaced in a Python block
