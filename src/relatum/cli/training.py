@@ -30,7 +30,9 @@ def pretrain(
         int | None,
         Option(help="K, number of views per image (default: the paper's, 32; for a folder 8, on a GPU 16)"),
     ] = None,
-    batch_size: Annotated[int | None, Option(help="M, images per step (default: 64; 128 for other methods)")] = None,
+    batch_size: Annotated[
+        int | None, Option(help="M, images per step (default: 64 for relational, 128 for other methods)")
+    ] = None,
     epochs: Annotated[
         int | None,
         Option(help="number of training epochs; for a folder, chosen by its size (default: the paper's, 200)"),
@@ -44,7 +46,7 @@ def pretrain(
         str | None,
         Option(
             help="paper, official (the settings of the authors' code) or fast (a good result in less than an hour on"
-            " two CPU cores; the default for folders) (default: paper)"
+            " two CPU cores) (default: paper; fast for a folder)"
         ),
     ] = None,
     recipe: Annotated[
