@@ -31,23 +31,23 @@ from relatum.system.text import printable
 
 Command = Callable[..., None]
 
-COMMANDS: dict[str, Command] = {
+COMMANDS: dict[str, Command] = {  # in the order of the help
     "demo": training.demo,
-    "list": tools.list_names,
+    "explore": collections.explore,
     "pretrain": training.pretrain,
     "evaluate": evaluation.evaluate,
+    "report": evaluation.report,
     "embed": evaluation.embed,
     "search": evaluation.search,
-    "report": evaluation.report,
     "duplicates": collections.duplicates,
     "outliers": collections.outliers,
     "cluster": collections.cluster,
     "select": collections.select,
-    "explore": collections.explore,
     "reproduce": paper.reproduce,
-    "bench": tools.bench,
     "export": weights.export,
     "import": weights.import_weights,
+    "bench": tools.bench,
+    "list": tools.list_names,
 }
 DATA_COMMANDS: dict[str, Command] = {"get": data.get, "info": data.info, "shard": data.shard}
 
