@@ -246,6 +246,23 @@ def test_unlabelled_splits(root: Path, picture) -> None:
     assert relatum.data.load(root, "test").classes == ("a", "b")
 
 
+@pytest.mark.parametrize("names", [("Train", "Test"), ("TRAIN", "TEST"), ("training", "testing")])
+def test_other_spellings_of_the_splits(root: Path, picture, names: tuple[str, str]) -> None:
+    """They were one set, whose test images were trained on; without sub-folders they were two classes."""
+    train, test = names
+    for name in (f"{train}/a/1.png", f"{train}/b/1.png", f"{test}/a/2.png", f"{test}/b/2.png"):
+        picture(root / name)
+    assert relatum.data.load(root).files == [f"{train}/a/1.png", f"{train}/b/1.png"]
+    assert relatum.data.load(root, "test").files == [f"{test}/a/2.png", f"{test}/b/2.png"]
+    assert relatum.data.load(root, "test").labels.tolist() == [0, 1]
+
+
+def test_two_spellings_of_one_split_are_no_splits(root: Path, picture) -> None:
+    for name in ("train/1.png", "training/2.png", "test/3.png"):
+        picture(root / name)
+    assert len(relatum.data.load(root)) == 3
+
+
 def test_a_flat_test_split_of_a_labelled_train_has_no_labels(root: Path, picture) -> None:
     for name in ("train/a/1.png", "train/b/1.png", "test/1.png"):
         picture(root / name)

@@ -103,12 +103,58 @@ def test_odd_members_are_listed_and_nothing_is_unpacked(tmp_path: Path) -> None:
         file.addfile(link)
     write_tar(tmp_path / "s" / "1.tar", {"good.png": png(9)})
     images = relatum.data.load(tmp_path / "s")
-    assert len(images) == 2
-    assert {s.reason for s in images.skipped} == {
-        "not a regular file",
-        "is in two shards; the one in 1.tar is left out",
-    }
+    assert images.files == [str(Path("..", "..", "evil.png")), "1-good.png", "good.png"]
+    assert images.images[:, 0, 0, 0].tolist() == [3, 9, 3]
+    assert {s.reason for s in images.skipped} == {"not a regular file"}
     assert not list(tmp_path.rglob("evil.png"))
+
+
+@pytest.mark.parametrize("inside", ["", "cat/"])
+def test_shards_that_number_their_own_images_lose_none(tmp_path: Path, inside: str) -> None:
+    for shard in range(3):
+        members = {f"{inside}{i:04d}.png": png(50 * shard + i) for i in range(2)}
+        write_tar(tmp_path / "s" / f"part-{shard}.tar", members | {"dog/own.png": png(200 + shard)})
+    images = relatum.data.load(tmp_path / "s")
+    assert images.skipped == ()
+    assert images.files is not None
+    pixels = dict(zip(images.files, images.images[:, 0, 0, 0].tolist(), strict=True))
+    assert pixels == {
+        **{f"{inside}{i:04d}.png": i for i in range(2)},
+        **{f"{inside}part-{shard}-{i:04d}.png": 50 * shard + i for shard in (1, 2) for i in range(2)},
+        **{"dog/own.png": 200, "dog/part-1-own.png": 201, "dog/part-2-own.png": 202},
+    }
+    assert images.classes == (("cat", "dog") if inside else ())
+
+
+def test_an_image_that_was_appended_replaces_the_one_before(tmp_path: Path) -> None:
+    """As it does where the tar file is unpacked."""
+    place = write_tar(tmp_path / "all.tar", {"a.png": png(1), "b.png": png(2)})
+    with tarfile.open(place, "a") as file:
+        member = tarfile.TarInfo("a.png")
+        member.size = len(png(99))
+        file.addfile(member, io.BytesIO(png(99)))
+    images = relatum.data.load(place)
+    assert images.images[:, 0, 0, 0].tolist() == [99, 2]
+    assert [(s.path, s.reason) for s in images.skipped] == [("a.png", "is in all.tar twice; the last one is read")]
+
+
+def test_several_images_of_a_sample_have_its_class(tmp_path: Path) -> None:
+    """In webdataset, the key of a sample ends at the first dot of the name."""
+    members = {}
+    for i in range(4):
+        members |= {f"a.b/{i}.left.png": png(i), f"a.b/{i}.right.png": png(10 + i), f"a.b/{i}.cls": b"%d" % (i % 2)}
+    images = relatum.data.load(write_tar(tmp_path / "all.tar", members))
+    assert images.classes == ("0", "1")
+    assert images.labels is not None
+    assert images.labels.tolist() == [int(p) % 10 % 2 for p in images.images[:, 0, 0, 0]]
+    assert len(images) == 8
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.TGZ", "a.tar.zst"])
+def test_a_compressed_tar_file_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"compressed")
+    with pytest.raises(InputError, match=r"is compressed: .* Unpack it first"):
+        relatum.data.load(tmp_path / name)
 
 
 def test_a_changed_shard_is_read_again(tmp_path: Path) -> None:

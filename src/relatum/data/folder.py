@@ -10,8 +10,9 @@ Labels: if all readable images are directly in two or more sub-folders, these ar
 Otherwise the images are unlabelled.
 
 Splits: if the sub-folders with images are `train` and at least one of `test`, `val` and `unlabeled` and nothing else,
-each is a split, and the rule for labels applies to each; side, mean, standard deviation and classes are those of
-`train`. Any other folder is a `train` split as a whole.
+in small letters or capitals (also `training`, `testing`, `valid` and `validation`), each is a split, and the rule for
+labels applies to each; side, mean, standard deviation and classes are those of `train`. Any other folder is a `train`
+split as a whole.
 
 A tar file of images, or a folder of tar files without images (`shards`), is read like the folder that was packed.
 """
@@ -39,7 +40,9 @@ from relatum.system.outputs import RUN_FOLDERS, is_output
 
 _SPLITS = {
     "train": "train",
+    "training": "train",
     "test": "test",
+    "testing": "test",
     "val": "val",
     "valid": "val",
     "validation": "val",
@@ -189,9 +192,10 @@ def splits(listing: Listing) -> dict[str, Listing]:
 
 def split_names(tops: set[str]) -> dict[str, str] | None:
     """The split of each top folder, if these are `train` and at least one other split and nothing else."""
-    names = {_SPLITS.get(top, "") for top in tops}
-    if "train" in names and "" not in names and len(names) == len(tops) > 1:
-        return {top: _SPLITS[top] for top in sorted(tops, key=list(_SPLITS).index)}
+    names = {top: _SPLITS.get(top.lower(), "") for top in tops}
+    found = set(names.values())
+    if "train" in found and "" not in found and len(found) == len(tops) > 1:
+        return {top: names[top] for top in sorted(tops, key=lambda top: list(_SPLITS).index(top.lower()))}
     return None
 
 

@@ -183,6 +183,8 @@ def find_folder(data: str | Path) -> Path:
     except ValueError:  # a null byte
         raise InputError(f"{str(data)!r} is not a path.") from None
     if exists:
+        if path.name.lower().endswith((".tar.gz", ".tgz", ".tar.zst", ".tar.xz", ".tar.bz2")):
+            raise InputError(f"{path} is compressed: images are read from their places in a tar file. Unpack it first.")
         raise InputError(f"{path} is a file, not a folder of images.")
     if len(path.parts) == 1:
         if str(data) in sets.names():  # where only a folder will do

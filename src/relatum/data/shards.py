@@ -1,8 +1,9 @@
 """Shards: images packed in tar files, as in webdataset, for file systems that are slow with many small files.
 
 Nothing is unpacked: the offsets of the members are listed once (`stream.index`), and images are read from there. A
-member's name is its path in the packed folder. A member `NAME.cls` may give the class of an image as a number; if all
-images have one, each is treated as if it were in a folder of that number.
+member's name is its path in the packed folder; if an earlier shard has the same name, the shard's name is put in front
+of the file's. A member `NAME.cls` may give the class of the images `NAME.jpg`, `NAME.left.png` and so on as a number;
+if all images have one, each is treated as if it were in a folder of that number.
 """
 
 from __future__ import annotations
@@ -80,10 +81,12 @@ class Index:
             name, row = written.name(int(number)), written.samples[number]
             if by_class:
                 name = os.path.join(f"{int(row['number']):0{width}d}", name.replace(os.sep, "_"))  # noqa: PTH118
-            if name in places:
-                self.skipped.append(Skipped(name, f"is in two shards; the one in {written.shards[shard]} is left out"))
-            else:
-                places[name] = (shard_numbers[shard], int(row["offset"]), int(row["size"]))
+            if name in places and places[name][0] == shard_numbers[shard]:  # appended: it replaces the one before
+                self.skipped.append(Skipped(name, f"is in {written.shards[shard]} twice; the last one is read"))
+            while name in places and places[name][0] != shard_numbers[shard]:  # shards that number their own images
+                folder, base = os.path.split(name)
+                name = os.path.join(folder, f"{Path(written.shards[shard]).stem}-{base}")  # noqa: PTH118
+            places[name] = (shard_numbers[shard], int(row["offset"]), int(row["size"]))
         return places
 
     def read(self, file: str) -> BytesIO:

@@ -56,6 +56,15 @@ def test_val_serves_as_test_in_both_layouts(root: Path) -> None:
         relatum.data.load("tiny-imagenet", "val", root=root)
 
 
+def test_a_script_that_rearranged_val_may_leave_an_empty_folder(root: Path) -> None:
+    place = root / "tiny-imagenet-200" / "val"
+    for j, wnid in enumerate(("n03", "n01", "n01")):
+        (place / wnid / "images").mkdir(parents=True, exist_ok=True)
+        (place / "images" / f"val_{j}.JPEG").rename(place / wnid / "images" / f"val_{j}.JPEG")
+    test = relatum.data.load("tiny-imagenet", "test", root=root)
+    assert test.labels.tolist() == [0, 0, 2]  # in the order of the folders
+
+
 def test_without_the_lists(root: Path) -> None:
     for name in ("wnids.txt", "words.txt"):
         (root / "tiny-imagenet-200" / name).unlink()

@@ -21,9 +21,10 @@ def read(dataset: Dataset, split: str, root: Path) -> ImageSet:
     classes = _wordnet_ids(folder)
     images = folder / ("train" if split == "train" else "val")
     class_of_file = None
-    if split == "test" and (images / "images").is_dir():
+    published = images / "images"
+    if split == "test" and published.is_dir() and any(published.iterdir()):  # scripts that rearrange it leave it empty
         class_of_file = dict(_first_two_columns(images / "val_annotations.txt"))
-        images = images / "images"
+        images = published
     descriptions = dict(_first_two_columns(folder / "words.txt")) if (folder / "words.txt").exists() else {}
     names = {wnid: descriptions[wnid].split(",")[0].strip() for wnid in classes if wnid in descriptions}
     return read_class_folders(dataset, split, images, classes, names=names, class_of_file=class_of_file)

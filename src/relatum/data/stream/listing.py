@@ -56,7 +56,9 @@ def list_images(store: Store, number: int, shard: str, size: int, skipped: list[
         why = " ".join(str(error).split())[:80] or type(error).__name__
         skipped.append(Skipped(shard, f"not a whole tar file ({why}): what was behind is lost"))
     for image in images:
-        image.number = classes.get(os.path.splitext(image.name)[0], -1)  # noqa: PTH122
+        folder, name = os.path.split(image.name)
+        key = os.path.join(folder, name.partition(".")[0])  # noqa: PTH118 - in webdataset, up to the first dot
+        image.number = classes.get(os.path.splitext(image.name)[0], classes.get(key, -1))  # noqa: PTH122
     return images
 
 
