@@ -68,6 +68,28 @@ def test_weights_of_the_authors_and_of_the_ecosystem(tmp_path: Path) -> None:
     torch.testing.assert_close(loaded.conv1.weight, standard.conv1.weight)
 
 
+@pytest.mark.parametrize("change", ["no counts", "half", "compiled", "compiled in parallel"])
+def test_weights_of_other_versions_and_habits(tmp_path: Path, change: str) -> None:
+    state = backbones.build("conv4", seed=3).state_dict()
+    changed = {
+        "no counts": {name: value for name, value in state.items() if "num_batches" not in name},  # torch before 0.4.1
+        "half": {name: value.half() for name, value in state.items()},
+        "compiled": {f"_orig_mod.{name}": value for name, value in state.items()},
+        "compiled in parallel": {f"module._orig_mod.{name}": value for name, value in state.items()},
+    }
+    torch.save({"backbone": changed[change]}, tmp_path / "weights.tar")
+    loaded = load_backbone(tmp_path / "weights.tar", backbone="conv4").state_dict()
+    for name, value in state.items():
+        torch.testing.assert_close(loaded[name], value, atol=1e-3, rtol=0)
+
+
+def test_weights_of_two_networks_are_not_mixed(tmp_path: Path) -> None:
+    state = backbones.build("conv4", seed=3).state_dict()
+    torch.save({**state, **{f"module.{name}": value * 0 for name, value in state.items()}}, tmp_path / "weights.tar")
+    with pytest.raises(InputError, match="the weights of two networks"):
+        load_backbone(tmp_path / "weights.tar", backbone="conv4")
+
+
 def test_missing_and_damaged_weights_are_named(tmp_path: Path) -> None:
     for source, message in ((tmp_path / "nothing", "no run or weights"), (tmp_path, "is it a run folder")):
         with pytest.raises(InputError, match=message):

@@ -171,7 +171,7 @@ def read_backbone(source: Source) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if isinstance(state.get("objective"), dict):
         return _from_objective(state, path)
     # The authors' checkpoints keep the backbone under this key.
-    return _plain_names(check_tensors(state.get("backbone", state), path)), {}
+    return _plain_names(check_tensors(state.get("backbone", state), path), path), {}
 
 
 def _from_objective(state: Mapping[str, Any], path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -205,9 +205,13 @@ def _read_run(folder: RunFolder) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return state, {**metadata, STEP: newest[1]["step"]}
 
 
-def _plain_names(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Parameter names without the prefix of data-parallel training, and without a classifier `fc`."""
-    plain = {name: name.removeprefix("module.") for name in weights}
+def _plain_names(weights: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Names without the prefixes of data-parallel training and `torch.compile`, and without a classifier `fc`."""
+    plain = {
+        name: name.removeprefix("_orig_mod.").removeprefix("module.").removeprefix("_orig_mod.") for name in weights
+    }
+    if len(set(plain.values())) < len(plain):
+        raise InputError(f"{path} contains the weights of two networks, of which one has names that begin with module.")
     return {plain[name]: value for name, value in weights.items() if not plain[name].startswith("fc.")}
 
 
@@ -228,6 +232,7 @@ def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tenso
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -> None:
     """Load a state dict strictly; a mismatch or a value that is not finite is an error that names the tensor."""
     expected = module.state_dict()
+    state = _with_counts(state, expected)
     missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
     wrong = [name for name in expected.keys() & state.keys() if expected[name].shape != state[name].shape]
     if missing or extra or wrong:
@@ -249,6 +254,16 @@ def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -
         if name.endswith("running_var") and bool((value < 0).any()):
             raise InputError(f"{source} cannot be used: {name} contains a negative variance.")
     module.load_state_dict(state, strict=True)
+
+
+def _with_counts(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The state with the counts of mini-batches of batch-norms: torch before 0.4.1 had none, others convert them."""
+    result = dict(state)
+    for name, value in expected.items():
+        if name.endswith("num_batches_tracked"):
+            count = result.get(name, torch.zeros_like(value))
+            result[name] = count.nan_to_num().to(value.dtype) if count.is_floating_point() else count
+    return result
 
 
 def _build_named(name: str, state: Mapping[str, Tensor], source: Source) -> nn.Module:
