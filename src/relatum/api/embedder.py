@@ -173,8 +173,11 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return embedder
 
     def _use(self, backbone: nn.Module) -> None:
+        from relatum.backbones import feature_size
+        from relatum.backbones.base import image_settings
+
         self.backbone_ = backbone
-        self.n_features_out_ = int(backbone.num_features)  # type: ignore[arg-type]
+        self.n_features_out_ = feature_size(backbone, image_settings(backbone).get("side", 32))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

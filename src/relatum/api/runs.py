@@ -61,7 +61,14 @@ def architecture_of(run: Any, backbone: str | nn.Module | None) -> str | nn.Modu
     A module is copied: loading weights into the user's own would overwrite and freeze it.
     """
     architecture = run.architecture if isinstance(run, Run) and backbone is None else backbone
-    return architecture if architecture is None or isinstance(architecture, str) else deepcopy(architecture)
+    if architecture is None or isinstance(architecture, str):
+        return architecture
+    try:
+        return deepcopy(architecture)
+    except Exception as error:  # a lock or an open file in it
+        raise InputError(
+            f"the backbone cannot be copied ({error}); give its name, backbone='module:function'."
+        ) from None
 
 
 def note_unfinished(run: Any, verb: str, *, show: bool = True) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
+from torch.nn.parameter import is_lazy
 
 from relatum import registry, rng
 from relatum.backbones import library
@@ -98,6 +99,11 @@ def build(backbone: str | nn.Module | Callable[[], nn.Module], *, seed: int = 0)
         )
     if not isinstance(network, nn.Module):
         raise InputError(f"backbone '{backbone}' returned a {type(network).__name__}, not a torch.nn.Module.")
+    if has_lazy_weights(network):  # the first images would draw them, from another seed and too late to load weights
+        raise InputError(
+            f"backbone '{backbone}' has lazy layers whose weights do not exist yet: pass images through the network"
+            " once in the function that returns it."
+        )
     return network
 
 
@@ -123,12 +129,28 @@ def _constructor(name: str) -> Callable[[], Any]:
 
 
 def feature_size(backbone: nn.Module, side: int = 32) -> int:
-    """The size d of a representation: the backbone's `num_features`, or what a pass over two blank images gives."""
+    """The size d of a representation: what a pass over two blank images gives, or `num_features` if that fails.
+
+    A network may take images of another size only. What others declare is not always the size of the output: in timm,
+    `num_features` of MobileNetV3 is that of the last feature map, and one more layer follows (576 and 1,024).
+    """
     declared = getattr(backbone, "num_features", None)
-    if isinstance(declared, int):
-        return declared
-    z = representations(_try(backbone, side, "give the size of a representation: num_features=..."), count=2)
-    return int(z.shape[1])
+    known = declared if type(declared) is int and declared > 0 else None
+    if known is not None and type(backbone).__module__.startswith("relatum."):
+        return known
+    try:
+        output = _try(backbone, side, "give the size of a representation: num_features=...")
+    except InputError:
+        if known is None:
+            raise
+        return known
+    return int(representations(output, count=2).shape[1])
+
+
+def has_lazy_weights(module: nn.Module) -> bool:
+    """Whether the shape of some weights is not known yet: those of a `LazyLinear` that has seen no input."""
+    tensors = (*module.parameters(), *module.buffers())
+    return any(is_lazy(tensor) for tensor in tensors)
 
 
 def has_idle_weights(backbone: nn.Module, side: int) -> bool:
@@ -158,20 +180,33 @@ def image_settings(backbone: nn.Module) -> dict[str, Any]:
     return found
 
 
+def check_info(backbone: nn.Module) -> None:
+    """Refuse a network whose `info` is its own: without relatum's, `embed` would prepare images in another way."""
+    own = getattr(backbone, "info", None)
+    if not isinstance(own, Mapping | None) or isinstance(getattr(type(backbone), "info", None), property):
+        raise InputError(
+            f"the backbone has an attribute 'info' of its own ({type(own).__name__}), where relatum keeps the side and"
+            " the normalisation of its images: rename it, or wrap the network in a torch.nn.Sequential."
+        )
+
+
 def representations(output: Any, count: int) -> torch.Tensor:
-    """The output of a backbone for `count` images, if it is a tensor (count, d)."""
+    """The output of a backbone for `count` images, if it is a tensor (count, d) of floating-point numbers."""
     if not isinstance(output, torch.Tensor) or output.ndim != 2 or len(output) != count or not output.shape[1]:
         given = f"shape {tuple(output.shape)}" if isinstance(output, torch.Tensor) else f"a {type(output).__name__}"
         raise InputError(f"a backbone must give (N, d) representations; this one gives {given} for {count} images.")
+    if not output.is_floating_point() or output.layout is not torch.strided:
+        kind = str(output.dtype if output.layout is torch.strided else output.layout).removeprefix("torch.")
+        raise InputError(f"a backbone must give representations of floating-point numbers; this one gives {kind}.")
     return output
 
 
 def check_side(backbone: nn.Module, name: str, side: int, small_side: int | None = None) -> None:
-    """Refuse a network of timm or torchvision that does not take images of this size; it says so by failing.
+    """Refuse a network of others that does not take images of this size; it says so by failing.
 
     Any network may be too deep for small views.
     """
-    if name.partition(":")[0] in registry.LIBRARIES:
+    if ":" in name:
         _try(backbone, side, f"{name} may need another size: --side, for example --side 224")
     if small_side:
         _try(backbone, small_side, f"small views may need another size for {name}: --set views.small_side={side}")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from relatum import rng, views
-from relatum.backbones import evaluating, seeded_dropout
+from relatum.backbones import evaluating, feature_size, seeded_dropout
 from relatum.config.protocols import FinetuneSettings
 from relatum.config.schedule import step_decay
 from relatum.config.settings import table
@@ -55,8 +55,7 @@ class Trainer:
         self.images, self.labels, self.settings, self.seed = images, labels, settings, seed
         self.device = next(backbone.parameters()).device
         self.backbone = copy.deepcopy(backbone).requires_grad_(True).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        size = int(getattr(backbone, "num_features"))  # noqa: B009 (set by load_backbone where the class has none)
-        self.classifier = classifier(size, images.num_classes, seed).to(self.device)
+        self.classifier = classifier(feature_size(backbone, images.side), images.num_classes, seed).to(self.device)
         groups = [
             {"params": list(self.classifier.parameters()), "lr": settings.lr, "base": settings.lr},
             {"params": list(self.backbone.parameters()), "lr": settings.backbone_lr, "base": settings.backbone_lr},

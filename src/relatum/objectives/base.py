@@ -181,7 +181,12 @@ class Objective(nn.Module):
         views = batch.small_views if small else batch.views
         assert views is not None
         views = views.flatten(0, 1)
+        version = _version(views)
         z = representations((self.backbone if encoder is None else encoder)(views), len(views))
+        if _version(views) != version and len(self.encoders()) > 1:  # the next encoder would get other views
+            raise InputError(
+                "the backbone changes its input in place: write x = x - mean, not x -= mean or x.sub_(mean)."
+            )
         if z.shape[1] != self.num_features:
             raise ValueError(f"num_features is {self.num_features}, but the backbone gives ({z.shape[1]},) per view.")
         return self.gather(z, batch)
@@ -207,6 +212,11 @@ def mlp_head(num_features: int, hidden: int, outputs: int, layers: int = 2) -> n
         size = hidden
     parts[f"linear{layers}"] = nn.Linear(size, outputs)
     return nn.Sequential(parts)
+
+
+def _version(x: Tensor) -> int:
+    """The number of changes of a tensor in place, as far as torch counts them."""
+    return 0 if x.is_inference() else int(x._version)
 
 
 def by_view(rows: Tensor, views: int) -> Tensor:

@@ -6,6 +6,7 @@ and version. It is enough to rebuild the backbone and to normalise images for it
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -231,6 +232,10 @@ def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tenso
 
 def load_state(module: nn.Module, state: Mapping[str, Tensor], source: Source) -> None:
     """Load a state dict strictly; a mismatch or a value that is not finite is an error that names the tensor."""
+    if backbones.has_lazy_weights(module):
+        raise InputError(
+            f"{source} cannot be loaded into a network with lazy layers: pass images through the network once before."
+        )
     expected = module.state_dict()
     state = _with_counts(state, expected)
     missing, extra = sorted(expected.keys() - state.keys()), sorted(state.keys() - expected.keys())
@@ -294,16 +299,20 @@ def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) ->
     else:
         module = backbones.build(backbone)
     load_state(module, state, source)
-    module.eval().requires_grad_(False)
-    if not hasattr(module, "num_features"):
-        size = info.get("num_features") or backbones.feature_size(module, info.get("side", 32))
-        setattr(module, "num_features", size)  # noqa: B010 (mypy takes attributes of modules for tensors)
+    module.eval()
+    for parameter in module.parameters():  # TorchScript has no `requires_grad_`
+        parameter.requires_grad_(False)
+    declared, stated = getattr(module, "num_features", None), info.get("num_features")
+    if declared is None or declared != stated:  # a network may declare the size of an inner feature map
+        size = backbones.feature_size(module, info.get("side", 32)) if declared is not None or not stated else stated
+        with contextlib.suppress(AttributeError):  # a property
+            setattr(module, "num_features", size)  # noqa: B010 (mypy takes attributes of modules for tensors)
     annotate(module, info)
     return module
 
 
 def annotate(module: nn.Module, info: Mapping[str, Any]) -> None:
     """Give a module `info`, from which `embed` takes side and normalisation, and `transform`; its own are kept."""
-    for name, value in (("info", dict(info)), ("transform", Transform.of(info))):
-        if isinstance(getattr(module, name, value), type(value)):
+    for name, value, kind in (("info", dict(info), Mapping), ("transform", Transform.of(info), Transform)):
+        if isinstance(getattr(module, name, None), kind | None):
             setattr(module, name, value)

@@ -36,12 +36,13 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
         fused.attach(backbone)
     if recipe.init and init:
         load_state(backbone, read_backbone(recipe.init)[0], recipe.init)
-    _check_float32(backbone)
+    num_features = backbones.feature_size(backbone, side)
+    _check_network(backbone, trained=recipe.train.epochs > 0)
     with backbones.seeded(recipe.seed, 1):
         objective = objectives.build(
             recipe.method,
             backbone,
-            backbones.feature_size(backbone, side),
+            num_features,
             recipe.objective,
             Context(
                 num_images=len(images),
@@ -55,6 +56,33 @@ def make_objective(resolved: Resolved, custom_backbone: nn.Module | None = None,
         for encoder in objective.encoders():
             recompute.attach(encoder)
     return objective.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def _check_network(backbone: nn.Module, *, trained: bool) -> None:
+    """Refuse a network of the user that cannot be trained, or whose weights could not be used afterwards."""
+    backbones.check_info(backbone)
+    _check_float32(backbone)
+    for name, value in backbone.state_dict().items():
+        if isinstance(value, Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise InputError(
+                f"the backbone has NaN or infinite values in {name} before training. A mask of infinite values must not"
+                " be a part of the state dict: register_buffer(..., persistent=False)."
+            )
+    if not trained:
+        return
+    if not any(weight.requires_grad for weight in backbone.parameters()):
+        raise InputError(
+            "no weight of the backbone needs a gradient, so nothing would be trained. relatum.load_backbone gives"
+            " frozen networks: call backbone.requires_grad_(True)."
+        )
+    if any(isinstance(module, torch.jit.ScriptModule) for module in backbone.modules()):
+        raise InputError(
+            "TorchScript cannot be trained: a copy of it loses its weights. Pass the module it is made of."
+        )
+    try:
+        backbone.train(backbone.training)
+    except NotImplementedError as error:  # a program of torch.export
+        raise InputError(f"the backbone cannot be trained: {error}") from None
 
 
 def _check_float32(backbone: nn.Module) -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from relatum.backbones import evaluating
+from relatum.errors import InputError
 
 MOST_IMAGES = 256  # enough for a standard deviation; at 32×32 a pass of Conv-4 takes some 20 ms
 # Spread-out representations of d features have a standard deviation near 1/√d. Random weights of Conv-4 reach a tenth
@@ -42,7 +43,7 @@ def spread(backbone: nn.Module, images: Tensor) -> dict[str, float]:
     if len(images) < 2:
         return {}
     with torch.no_grad(), evaluating(backbone), torch.compiler.set_stance("force_eager"):
-        z = backbone(images[:MOST_IMAGES]).float().cpu().double()
+        z = backbone(images[:MOST_IMAGES].clone()).float().cpu().double()
     z = nn.functional.normalize(z, dim=1, eps=1e-12)
     if not bool(torch.isfinite(z).all()):
         return {"feature_std": float("nan"), "effective_dimension": float("nan")}
@@ -56,6 +57,33 @@ def spread(backbone: nn.Module, images: Tensor) -> dict[str, float]:
         "feature_std": float(centred.square().mean(0).sqrt().mean()),
         "effective_dimension": float(torch.tensor(entropy).exp()) if len(share) else 0.0,
     }
+
+
+def check_reached(backbone: nn.Module) -> bool:
+    """Refuse a backbone that got no gradient in a step: only the head would be trained."""
+    if all(weight.grad is None for weight in backbone.parameters()):
+        raise InputError(
+            "no gradient reaches the backbone, so it would not be trained: does it compute without gradients"
+            " (torch.no_grad, torch.inference_mode), or detach its output?"
+        )
+    return True
+
+
+def unsaved_buffers(module: nn.Module) -> dict[str, Tensor]:
+    """Copies of the buffers that are not in the state dict (`persistent=False`)."""
+    saved = module.state_dict().keys()
+    return {name: value.clone() for name, value in module.named_buffers() if name not in saved}
+
+
+def warn_of_lost(module: nn.Module, before: Mapping[str, Tensor], warn: Callable[[str], None]) -> None:
+    """Warn of `unsaved_buffers` that training has changed; one of another shape is a cache, not a state."""
+    for name, value in unsaved_buffers(module).items():
+        old = before.get(name)
+        if old is not None and old.shape == value.shape and not torch.equal(old.to(value.device), value):
+            warn(
+                f"the backbone's buffer {name} changed in training, but is not in its state dict (persistent=False):"
+                " the saved weights do not contain it, and a resumed run starts it anew."
+            )
 
 
 def not_finite(loss: Tensor, module: nn.Module) -> str:

@@ -74,6 +74,8 @@ class Trainer:
         self.metrics_digest = ""
         self._in_folder = False  # whether the folder had a recipe when training began
         self._good: tuple[Path, int] | None = None  # the checkpoint to return to, and its step
+        self._reached = False  # whether a gradient has reached the backbone
+        self._unsaved = health.unsaved_buffers(objective.backbone)
         fused = not (recipe.run.precision == "16-mixed" and recipe.train.clip_norm)  # Fabric cannot unscale fused ones
         groups = optim.parameter_groups(recipe.train, objective, objective.backbone)
         self.optimizer = optim.make_optimizer(recipe.train, groups, fused=fused)
@@ -221,6 +223,8 @@ class Trainer:
         with self._stance(batch), draws:
             loss, values = self.module(batch)
             self.fabric.backward(loss)
+        if not self._reached:
+            self._reached = health.check_reached(self.objective.backbone)
         if train.clip_norm:  # gradients that are not finite pass: the check of loss and weights explains them,
             # and the loss scaler of 16-mixed skips the step
             self.fabric.clip_gradients(self.module, self.optimizer, max_norm=train.clip_norm, error_if_nonfinite=False)
@@ -307,5 +311,6 @@ class Trainer:
     def finish(self) -> None:
         """Write the weights: the head first and the backbone last, whose presence says that the run is finished."""
         self._check_folder()
+        health.warn_of_lost(self.objective.backbone, self._unsaved, self.display.warn)
         relation = relation_state(self.objective.head_state())
         save_run_weights(self.folder.path, self.objective.backbone.state_dict(), relation, self.info)
