@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from shard_maker import write_shards
 
 import relatum.data
 from relatum.data import cache, decoded
+from relatum.data.stream.blocks import BlockCache
 from relatum.errors import RelatumError
 
 
@@ -37,6 +39,19 @@ def test_built_once_and_again_when_damaged(own_cache: Path) -> None:
     (place / "x").unlink()
     assert (cache.entry("kind", "name", build, valid=good) / "x").read_text() == "2"
     assert [p.name for p in (own_cache / "kind").iterdir()] == ["name"]
+
+
+def test_a_system_without_positioned_reads(own_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Windows, which has no `os.pread`: the cache, shards and blocks of shards are read without it."""
+    monkeypatch.delattr(os, "pread")
+    shards = write_shards(tmp_path / "shards", [2, 2])
+    decoded, streamed = (relatum.data.load(shards, storage=storage) for storage in ("map", "stream"))
+    assert sorted(map(bytes, decoded.images)) == sorted(map(bytes, streamed.images))
+    for _ in range(2):
+        blocks = BlockCache(1 << 20, lambda shard, start, size: b"0123456789"[start : start + size], "a")
+        assert blocks.read(0, 3, 4) == b"3456"
+        assert blocks.read(0, 2, 2) == b"23"
+        del blocks
 
 
 def test_a_failed_build_leaves_nothing(own_cache: Path) -> None:

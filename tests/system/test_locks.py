@@ -30,6 +30,12 @@ def test_a_lock_has_one_holder_which_is_named(tmp_path: Path) -> None:
     assert (folder / LOCK).read_text() == ""
 
 
+def test_a_lock_names_its_holder_without_positioned_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pread")  # Windows has neither
+    monkeypatch.delattr(os, "pwrite")
+    test_a_lock_has_one_holder_which_is_named(tmp_path)
+
+
 def test_a_lock_is_tried_again_until_it_is_free(tmp_path: Path) -> None:
     code = "import sys, time; print('ready', flush=True); sys.stdin.read()"
     with lock_folder(tmp_path, refuse) as file:

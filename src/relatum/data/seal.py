@@ -66,15 +66,15 @@ def _state(folder: Path) -> list[tuple[str, int, int, int]]:
 
 def _digests(path: Path) -> list[str]:
     """The size of a file, then a digest of each block."""
-    with path.open("rb") as file:
-        handle = file.fileno()
-        size = os.fstat(handle).st_size
+    size = path.stat().st_size
 
-        def digest(start: int) -> str:
-            hash = hashlib.sha256()
-            for place in range(start, min(start + _BLOCK, size), _PIECE):
-                hash.update(os.pread(handle, min(_PIECE, start + _BLOCK - place), place))
-            return hash.hexdigest()[:32]
+    def digest(start: int) -> str:
+        hash = hashlib.sha256()
+        with path.open("rb", buffering=0) as file:
+            file.seek(start)
+            for _ in range(_BLOCK // _PIECE):
+                hash.update(file.read(_PIECE))
+        return hash.hexdigest()[:32]
 
-        with ThreadPoolExecutor(min(8, available_cpus())) as pool:
-            return [str(size), *pool.map(digest, range(0, size, _BLOCK))]
+    with ThreadPoolExecutor(min(8, available_cpus())) as pool:
+        return [str(size), *pool.map(digest, range(0, size, _BLOCK))]

@@ -7,7 +7,6 @@ same shards. Each block ends with its checksum: a damaged one is fetched again.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import threading
 import weakref
@@ -97,18 +96,16 @@ class BlockCache:
 
     def _from_disk(self, key: _Key, start: int, size: int) -> bytes | None:
         try:
-            handle = os.open(self._path(key), os.O_RDONLY)
+            with self._path(key).open("rb", buffering=0) as file:
+                if key not in self._checked:
+                    whole = file.read(self._block + _CHECK)
+                    if _checksum(whole[:-_CHECK]) != whole[-_CHECK:]:
+                        return None
+                    self._checked.add(key)
+                file.seek(start)
+                return file.read(size)
         except FileNotFoundError:
             return None
-        try:
-            if key not in self._checked:
-                whole = os.pread(handle, self._block + _CHECK, 0)
-                if _checksum(whole[:-_CHECK]) != whole[-_CHECK:]:
-                    return None
-                self._checked.add(key)
-            return os.pread(handle, size, start)
-        finally:
-            os.close(handle)
 
     def _from_source(self, key: _Key) -> bytes:
         try:

@@ -88,7 +88,7 @@ class LocalShards:
         self._paths, self.some = list(paths), some
         self.place = str(self._paths[0].parent if self._paths else "")
         self.names = [path.name for path in self._paths]
-        self._idle: OrderedDict[int, int] = OrderedDict()  # number of the file: its descriptor, the oldest first
+        self._idle: OrderedDict[int, io.FileIO] = OrderedDict()  # by number, the oldest first
         self._lock = threading.Lock()
         weakref.finalize(self, _close, self._idle)
 
@@ -114,19 +114,20 @@ class LocalShards:
     def read(self, number: int, start: int, size: int) -> bytes:
         """At most `size` bytes of a shard."""
         with self._lock:
-            handle = self._idle.pop(number, None)
-        if handle is None:  # not open, or in use by another thread
-            handle = os.open(self._paths[number], os.O_RDONLY)
+            file = self._idle.pop(number, None)
+        if file is None:  # not open, or in use by another thread
+            file = self._paths[number].open("rb", buffering=0)
         try:
-            return os.pread(handle, size, start)
+            file.seek(start)
+            return file.read(size)
         finally:
             with self._lock:
                 spare = self._idle.pop(number, None)
-                self._idle[number] = handle
+                self._idle[number] = file
                 oldest = self._idle.popitem(last=False)[1] if len(self._idle) > _MAX_OPEN else None
             for unused in (spare, oldest):
                 if unused is not None:
-                    os.close(unused)
+                    unused.close()
 
     read_apart = read
 
@@ -144,9 +145,9 @@ class LocalShards:
         return read_bounded(path) if path.is_file() else None
 
 
-def _close(handles: OrderedDict[int, int]) -> None:
-    while handles:
-        os.close(handles.popitem()[1])
+def _close(files: OrderedDict[int, io.FileIO]) -> None:
+    while files:
+        files.popitem()[1].close()
 
 
 class RemoteShards:
