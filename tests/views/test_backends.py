@@ -10,6 +10,7 @@ import torch
 import relatum.views as views
 from relatum.errors import InputError
 from relatum.kernels import numba_available
+from relatum.registry import KERNELS
 
 
 def arguments():
@@ -34,7 +35,7 @@ def test_importing_views_imports_neither_numba_nor_torch():
     assert run.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("backend", views.BACKENDS)
+@pytest.mark.parametrize("backend", KERNELS)
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_backends_agree(backend, channels_last):
     images, sources, params, rest = arguments()

@@ -23,9 +23,7 @@ from relatum.views.transform import Views
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["BACKENDS", "POLICIES", "Policy", "ViewParams", "Views", "backend_for", "make_views", "sample"]
-
-BACKENDS = KERNELS
+__all__ = ["POLICIES", "Policy", "ViewParams", "Views", "backend_for", "make_views", "sample"]
 
 
 def backend_for(device: str = "cpu") -> str:
@@ -42,7 +40,6 @@ def make_views(
     mean: Sequence[float],
     std: Sequence[float],
     backend: str = "auto",
-    out: Tensor | None = None,
     threads: int | None = None,
     channels_last: bool = True,
 ) -> Tensor:
@@ -56,36 +53,31 @@ def make_views(
         mean: mean per channel, of colours in [0, 1].
         std: standard deviation per channel.
         backend: `numba` (CPU), `torch` (any device), `reference` (slow), or `auto`: the fastest one available.
-        out: a tensor to fill and return, with the shape and layout of the result (numba only). Reusing one saves the
-            page faults of new memory, which take as much time as the views.
         threads: the largest number of threads (numba only).
         channels_last: memory layout of the result.
     """
     import torch
 
-    if backend not in BACKENDS:
-        raise unknown("backend", backend, BACKENDS)
-    device = images.device.type if isinstance(images, torch.Tensor) else "cpu"
+    if backend not in KERNELS:
+        raise unknown("backend", backend, KERNELS)
     if backend == "auto":
-        backend = backend_for(device)
+        backend = backend_for(images.device.type if isinstance(images, torch.Tensor) else "cpu")
     if backend == "torch":
         from relatum.views import tensor
 
-        batch = (
-            images if isinstance(images, torch.Tensor) else torch.from_numpy(np.asarray(images)[np.asarray(sources)])
-        )
-        index = torch.as_tensor(sources, device=batch.device) if isinstance(images, torch.Tensor) else None
+        if isinstance(images, torch.Tensor):
+            batch, index = images, torch.as_tensor(sources, device=images.device)
+        else:
+            batch, index = torch.from_numpy(np.asarray(images)[np.asarray(sources)]), None
         views = tensor.make_views(batch, index, params.to(batch.device), side, mean, std)
-        return views.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-    array = images.numpy() if isinstance(images, torch.Tensor) else images
-    numbers = np.asarray(sources)
-    if backend == "reference":
+    else:
+        array = images.numpy() if isinstance(images, torch.Tensor) else images
+        arguments = (array, np.asarray(sources), params, side, mean, std)
+        if backend != "reference":
+            from relatum.views import compiled
+
+            return torch.from_numpy(compiled.make_views(*arguments, threads, channels_last))
         from relatum.views import reference
 
-        views = torch.from_numpy(reference.make_views(array, numbers, params, side, mean, std))
-        return views.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)
-    from relatum.views import compiled
-
-    buffer = None if out is None else out.numpy()
-    result = compiled.make_views(array, numbers, params, side, mean, std, buffer, threads, channels_last)
-    return torch.from_numpy(result) if out is None else out
+        views = torch.from_numpy(reference.make_views(*arguments))
+    return views.contiguous(memory_format=torch.channels_last if channels_last else torch.contiguous_format)

@@ -27,7 +27,6 @@ def make_views(
     side: int,
     mean: Sequence[float],
     std: Sequence[float],
-    out: NDArray[np.float32] | None = None,
     threads: int | None = None,
     channels_last: bool = True,
 ) -> NDArray[np.float32]:
@@ -40,8 +39,6 @@ def make_views(
         side: height and width of the views.
         mean: mean per channel, of colours in [0, 1].
         std: standard deviation per channel.
-        out: a buffer to fill and return, with the shape and layout of the result. Reusing one saves the page faults of
-            new memory, which take as much time as the views themselves.
         threads: the largest number of threads; by default the number of cores.
         channels_last: whether the memory layout is (V, side, side, 3).
 
@@ -50,14 +47,9 @@ def make_views(
     """
     count = len(params)
     images = _check(images, sources, count)
-    if out is None:
-        out = empty(count, side, channels_last)
-    memory = out.transpose(0, 2, 3, 1) if channels_last else out
-    if out.shape != (count, 3, side, side) or out.dtype != np.float32 or not memory.flags.c_contiguous:
-        raise ValueError(f"out must be float32 of shape {(count, 3, side, side)} in the requested layout")
+    flat = _aligned(count * 3 * side * side)
     scale = (1 / np.asarray(std, np.float64)).astype(np.float32)
     offset = (-np.asarray(mean, np.float64) / np.asarray(std, np.float64)).astype(np.float32)
-    flat = memory.reshape(-1)
     data, (height, width) = images.reshape(-1), images.shape[1:3]
     sources = np.ascontiguousarray(sources, np.int64)
 
@@ -68,18 +60,16 @@ def make_views(
 
     rows = max(_CHUNK_PIXELS // (side * side), 1)
     run_chunks(work, [(start, min(start + rows, count)) for start in range(0, count, rows)], threads)
-    return out
+    if channels_last:
+        return flat.reshape(count, side, side, 3).transpose(0, 3, 1, 2)
+    return flat.reshape(count, 3, side, side)
 
 
-def empty(count: int, side: int, channels_last: bool = True) -> NDArray[np.float32]:
-    """A buffer for `make_views`, (count, 3, side, side), aligned to 64 bytes: stores within a cache line are faster."""
-    size = count * 3 * side * side
+def _aligned(size: int) -> NDArray[np.float32]:
+    """Memory that begins at a multiple of 64 bytes: stores within a cache line are faster."""
     raw = np.empty(size + 16, np.float32)
     skip = -(raw.ctypes.data // 4) % 16
-    memory = raw[skip : skip + size]
-    if channels_last:
-        return memory.reshape(count, side, side, 3).transpose(0, 3, 1, 2)
-    return memory.reshape(count, 3, side, side)
+    return raw[skip : skip + size]
 
 
 def _check(images: NDArray[np.uint8], sources: NDArray[np.int64], count: int) -> NDArray[np.uint8]:
