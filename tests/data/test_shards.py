@@ -233,6 +233,20 @@ def test_threads_read_many_shards_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(index._store._idle) <= 3
 
 
+def test_photographs_that_are_not_packed_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder of HEIC photos was packed without them, and nothing said so."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    (photos / "1.cr2").write_bytes(b"raw")
+    with pytest.raises(InputError, match=r"contains no images to pack .*'1\.cr2', a camera's RAW file"):
+        folder.shard(photos, tmp_path / "none")
+    (photos / "2.png").write_bytes(png(2))
+    assert len(folder.shard(photos, tmp_path / "packed")) == 1
+    assert "left out 1 file that could not be read: 1.cr2: a camera's RAW file" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
 def test_files_that_cannot_be_packed_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     photos = tmp_path / "photos"
     photos.mkdir()

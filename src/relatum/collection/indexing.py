@@ -32,6 +32,7 @@ from relatum.data.decode import decode, formats, reason
 from relatum.data.decoded import PASSING, Stamp, decode_files
 from relatum.data.folder import Listing
 from relatum.data.imageset import ImageSet, Skipped
+from relatum.data.layout import LARGEST_SIDE
 from relatum.errors import InputError
 from relatum.features import extract
 from relatum.features.extract import function_hash, pixel_hash
@@ -42,7 +43,7 @@ from relatum.system.devices import find_device
 
 # Files are described at this side, whatever that of the backbone: at 64 pixels a page of text is grey. It is also the
 # largest side that training chooses by itself, so that large photographs are decoded once for both.
-_DESCRIBED = folder.LARGEST_SIDE
+_DESCRIBED = LARGEST_SIDE
 
 
 def build_index(

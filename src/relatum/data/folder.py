@@ -6,13 +6,7 @@ start like an image. Links are followed, each folder is read once. Names that st
 written (runs and results, see `relatum.system.outputs`). HEIC files without their plug-in, RAW files and SVG drawings
 are listed as skipped, with what helps.
 
-Labels: if all readable images are directly in two or more sub-folders, these are the classes, sorted by name.
-Otherwise the images are unlabelled.
-
-Splits: if the sub-folders with images are `train` and at least one of `test`, `val` and `unlabeled` and nothing else,
-in small letters or capitals (also `training`, `testing`, `valid` and `validation`), each is a split, and the rule for
-labels applies to each; side, mean, standard deviation and classes are those of `train`. Any other folder is a `train`
-split as a whole.
+Splits, labels and the side follow the rules of `relatum.data.layout`.
 
 A tar file of images, or a folder of tar files without images (`shards`), is read like the folder that was packed.
 """
@@ -21,7 +15,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,22 +28,18 @@ from relatum.data.decode import Source, extensions, image_size
 from relatum.data.decoded import Decoded, Read, Stamp, decode_files
 from relatum.data.file_kinds import NOT_PHOTOS, kind_by_content, why_not_read
 from relatum.data.imageset import ImageSet, Skipped
+from relatum.data.layout import (
+    SAMPLE,
+    checked_classes,
+    class_names,
+    first_skipped,
+    no_readable_image,
+    side_of,
+    split_names,
+)
 from relatum.data.paths import Absent
 from relatum.errors import InputError
 from relatum.system.outputs import RUN_FOLDERS, is_output
-
-_SPLITS = {
-    "train": "train",
-    "training": "train",
-    "test": "test",
-    "testing": "test",
-    "val": "val",
-    "valid": "val",
-    "validation": "val",
-    "unlabeled": "unlabeled",
-}
-SAMPLE = 256  # image headers that are read to choose the side
-_LEAST, LARGEST_SIDE, _STEP = 32, 96, 8  # range and step of the side that is chosen automatically
 
 
 @dataclass(frozen=True)
@@ -159,14 +149,14 @@ def load(path: Path, split: str = "train", *, side: int | None = None) -> ImageS
         )
         raise Absent(f"{path} has no '{split}' split, only {have}: {advice}.")
     train = _decoded(parts["train"], side)
-    classes = class_names([parts["train"].files[i] for i in train.kept])
+    classes = class_names(folders_of(parts["train"].files[i] for i in train.kept))
     part, decoded = parts[split], train
     if split != "train":
         decoded = _decoded(part, int(train.images.shape[1]))
     files = [part.files[i] for i in decoded.kept]
     if split != "train" and split != "unlabeled":
-        folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
-        classes = checked_classes(classes, folders, str(part.root)) if classes else class_names(files)
+        folders = folders_of(files)
+        classes = checked_classes(classes, folders, str(part.root)) if classes else class_names(folders)
     labels = _labels(files, classes) if classes and split != "unlabeled" else None
     inside = "" if part is listing else part.root.name + os.sep
     skipped = [replace(s, path=inside + s.path) for s in (*part.skipped, *decoded.skipped)]
@@ -190,15 +180,6 @@ def splits(listing: Listing) -> dict[str, Listing]:
     return {"train": listing} if names is None else {split: listing.under(top) for top, split in names.items()}
 
 
-def split_names(tops: set[str]) -> dict[str, str] | None:
-    """The split of each top folder, if these are `train` and at least one other split and nothing else."""
-    names = {top: _SPLITS.get(top.lower(), "") for top in tops}
-    found = set(names.values())
-    if "train" in found and "" not in found and len(found) == len(tops) > 1:
-        return {top: names[top] for top in sorted(tops, key=lambda top: list(_SPLITS).index(top.lower()))}
-    return None
-
-
 def _decoded(part: Listing, side: int | None) -> Decoded:
     decoded = None
     if part.files:
@@ -208,14 +189,6 @@ def _decoded(part: Listing, side: int | None) -> Decoded:
     return decoded
 
 
-def no_readable_image(place: Path | str, skipped: Sequence[Skipped]) -> InputError:
-    """The error for a folder or shards without a readable image, with the first of the files that were skipped."""
-    detail = ""
-    if skipped:
-        detail = f" ({len(skipped)} could not be read; the first: {skipped[0].path!r}, {skipped[0].reason})"
-    return InputError(f"{place} contains no readable image{detail}.")
-
-
 def _side(part: Listing) -> int:
     step = max(1, len(part.files) // SAMPLE)
     with warnings.catch_warnings():
@@ -223,31 +196,9 @@ def _side(part: Listing) -> int:
         return side_of([image_size(part.read(file)) for file in part.files[::step]])
 
 
-def side_of(sizes: Sequence[tuple[int, int] | None]) -> int:
-    """The median of the shorter sides of a sample, to the nearest multiple of 8 from 32 to 96."""
-    shorter = [min(size) for size in sizes if size is not None]
-    median = float(np.median(shorter)) if shorter else _LEAST
-    return int(np.clip(round(median / _STEP) * _STEP, _LEAST, LARGEST_SIDE))
-
-
-def class_names(files: Sequence[str]) -> tuple[str, ...]:
-    """The sub-folders, if all files are directly in two or more of them; otherwise empty."""
-    folders = {os.path.dirname(file) for file in files}  # noqa: PTH120
-    if len(folders) < 2 or "" in folders or any(os.sep in folder for folder in folders):
-        return ()
-    return tuple(sorted(folders))
-
-
-def checked_classes(classes: tuple[str, ...], folders: set[str], place: str) -> tuple[str, ...]:
-    """The classes of `train` for another split: empty if that has no sub-folders, an error if it has other classes."""
-    if folders == {""}:
-        return ()
-    others = sorted(folders - set(classes))
-    if others:
-        raise InputError(
-            f"{place} has images in {others[0]!r}, which is not a class of train ({', '.join(classes[:5])}, ...)."
-        )
-    return classes
+def folders_of(files: Iterable[str]) -> set[str]:
+    """The folders that hold files, relative to where the files' paths begin; empty text for the root."""
+    return {os.path.dirname(file) for file in files}  # noqa: PTH120
 
 
 def _labels(files: Sequence[str], classes: tuple[str, ...]) -> NDArray[np.int64]:
@@ -263,8 +214,8 @@ def shard(path: Path, out: Path, size: int | None = None, seed: int | None = Non
     """
     listing = scan(path)
     if not listing.files:
-        raise InputError(f"{path} contains no images to pack.")
+        raise InputError(f"{path} contains no images to pack{first_skipped(listing.skipped)}.")
     files = listing.files
     if seed is not None:
         files = [files[i] for i in rng.permutation(len(files), rng.ORDER, seed)]
-    return shards.write(files, listing.read, out, **({} if size is None else {"size": size}))
+    return shards.write(files, listing.read, out, size or shards.SHARD_BYTES, listing.skipped)

@@ -19,6 +19,7 @@ from relatum import registry
 from relatum.data import folder, sets
 from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
+from relatum.data.layout import LARGEST_SIDE, class_names
 from relatum.data.paths import Absent, data_root
 from relatum.data.stream import loading as stream
 from relatum.data.stream.index import open_index
@@ -101,7 +102,7 @@ def _without_scheme(data: str | Path) -> str:
 
 
 def _is_large(store: Store, side: int | None) -> bool:
-    return stream.too_large_to_decode(open_index(store), side or folder.LARGEST_SIDE)
+    return stream.too_large_to_decode(open_index(store), side or LARGEST_SIDE)
 
 
 def may_have_labels(data: str | Path) -> bool:
@@ -111,7 +112,7 @@ def may_have_labels(data: str | Path) -> bool:
     """
     if _dataset(data) is not None or not Path(data).is_dir():
         return True
-    return any(folder.class_names(part.files) for part in folder.splits(folder.scan(Path(data))).values())
+    return any(class_names(folder.folders_of(part.files)) for part in folder.splits(folder.scan(Path(data))).values())
 
 
 def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Nothing is unpacked: the offsets of the members are listed once (`stream.index`), and images are read from there. A
 member's name is its path in the packed folder; if an earlier shard has the same name, the shard's name is put in front
 of the file's. A member `NAME.cls` may give the class of the images `NAME.jpg`, `NAME.left.png` and so on as a number;
-if all images have one, each is treated as if it were in a folder of that number.
+if all images have one, each is treated as if it were in a folder of that number (in its split).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from relatum.data.decode import extensions, reason
 from relatum.data.imageset import Skipped
+from relatum.data.layout import split_names
 from relatum.data.stream.index import FILES as INDEX_FILES
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable, write_index
 from relatum.data.stream.store import LocalShards
@@ -29,7 +30,7 @@ from relatum.system.progress import Display, bar
 from relatum.system.text import counted
 from relatum.system.untrusted import check_regular
 
-_SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
+SHARD_BYTES = 256 * 2**20  # size of a shard that `write` creates
 
 
 def find(path: Path) -> list[Path] | None:
@@ -74,13 +75,16 @@ class Index:
         """Name of an image: number of its shard, start, size."""
         shard_numbers = written.shard_numbers(self._store.names)
         classes = written.samples["number"]
+        splits = split_names({folder.partition(os.sep)[0] for folder in written.folders}) or {}
         by_class = len(classes) > 0 and int(classes.min()) >= 0
         width = len(str(int(classes.max()))) if by_class else 0
         places: dict[str, tuple[int, int, int]] = {}
         for number, shard in zip(numbers, written.shard_of(np.asarray(numbers)), strict=True):
             name, row = written.name(int(number)), written.samples[number]
             if by_class:
-                name = os.path.join(f"{int(row['number']):0{width}d}", name.replace(os.sep, "_"))  # noqa: PTH118
+                top, _, rest = name.partition(os.sep)
+                split, name = (top + os.sep, rest) if top in splits else ("", name)
+                name = f"{split}{int(row['number']):0{width}d}{os.sep}{name.replace(os.sep, '_')}"
             if name in places and places[name][0] == shard_numbers[shard]:  # appended: it replaces the one before
                 self.skipped.append(Skipped(name, f"is in {written.shards[shard]} twice; the last one is read"))
             while name in places and places[name][0] != shard_numbers[shard]:  # shards that number their own images
@@ -99,7 +103,7 @@ class Index:
 
 
 def write(
-    files: Sequence[str], read: Callable[[str], Path | BytesIO], out: Path, size: int = _SHARD_BYTES
+    files: Sequence[str], read: Callable[[str], Path | BytesIO], out: Path, size: int, skipped: Sequence[Skipped]
 ) -> list[Path]:
     """Pack images into `OUT/NNNNNN.tar` files of about `size` bytes; the same images give the same bytes.
 
@@ -108,6 +112,7 @@ def write(
         read: returns the path or the bytes of an image by its name.
         out: a new or empty folder; the index of the images is written into it too.
         size: start a new shard after this many bytes.
+        skipped: further files that were left out, for the warning.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is not an empty folder: choose another --out, or empty it.")
@@ -116,7 +121,7 @@ def write(
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}.") from None
     written: list[Path] = []
-    skipped: list[str] = []
+    left_out = [f"{s.path}: {s.reason}" for s in skipped]
     part: tarfile.TarFile | None = None
     try:
         with bar("packing", len(files)) as advance:
@@ -124,7 +129,7 @@ def write(
                 try:
                     content = _content(read(file))
                 except (OSError, ValueError) as error:
-                    skipped.append(f"{file}: {reason(error)}")
+                    left_out.append(f"{file}: {reason(error)}")
                     continue
                 if part is None:  # renamed when the shard is complete
                     part = tarfile.open(  # noqa: SIM115
@@ -139,18 +144,18 @@ def write(
                 advance(1)
         if part is not None:
             written.append(_finish(part))
-        if len(skipped) == len(files):
-            raise InputError(f"no file could be read: {skipped[0]}.")
+        if not written:
+            raise InputError(f"no file could be read: {left_out[0]}.")
         write_index(LocalShards(written), out)
     except BaseException as error:  # a full disk, or a signal: incomplete shards are removed
         _discard(part, [*written, *(out / name for name in INDEX_FILES)])
         if isinstance(error, OSError) and error.errno in FULL:
             raise write_error(out, error) from None
         raise
-    if skipped:
-        more = f"; and {len(skipped) - 3:,} more" if len(skipped) > 3 else ""
+    if left_out:
+        more = f"; and {len(left_out) - 3:,} more" if len(left_out) > 3 else ""
         Display().warn(
-            f"left out {counted(len(skipped), 'file')} that could not be read: {'; '.join(skipped[:3])}{more}"
+            f"left out {counted(len(left_out), 'file')} that could not be read: {'; '.join(left_out[:3])}{more}"
         )
     return written
 

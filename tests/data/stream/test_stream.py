@@ -90,10 +90,12 @@ def test_a_class_by_number_has_one_label_in_all_splits(tmp_path: Path) -> None:
         for number in numbers:
             members |= {f"{split}/{number}.png": png(number), f"{split}/{number}.cls": b"%d" % number}
     write_tar(tmp_path / "shards" / "0.tar", members)
-    assert stream(tmp_path / "shards").classes == ("03", "07", "12")
-    test = stream(tmp_path / "shards", split="test")
-    assert test.labels is not None
-    assert (test.classes, test.labels.tolist()) == (("03", "07", "12"), [1, 2])
+    for storage in ("map", "stream"):  # decoded at once, the images of `test` were read as a part of `train`
+        train, test = (relatum.data.load(tmp_path / "shards", split, storage=storage) for split in ("train", "test"))
+        assert train.labels is not None
+        assert test.labels is not None
+        assert (train.classes, train.labels.tolist()) == (("03", "07", "12"), [0, 1, 2])
+        assert (test.classes, test.labels.tolist()) == (("03", "07", "12"), [1, 2])
 
 
 def test_a_split_with_other_classes_than_train_is_refused(tmp_path: Path, picture) -> None:

@@ -1,6 +1,6 @@
 """Loads shards as a streamed `ImageSet`: splits and classes from the index, statistics from a sample.
 
-The rules for splits and classes are those of folders (`relatum.data.folder`).
+The rules for splits and classes are those of folders (`relatum.data.layout`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from relatum.data import folder
+from relatum.data import layout
 from relatum.data.dataset import RGB
 from relatum.data.decode import image_size
 from relatum.data.decoded import channel_sums, moments
@@ -80,7 +80,7 @@ def load(
     whole, skipped = readable(index, store)
     parts = _splits(index, whole)
     if not len(whole):
-        raise folder.no_readable_image(store.place, skipped)
+        raise layout.no_readable_image(store.place, skipped)
     if split not in parts:
         raise Absent(f"{store.place} has no '{split}' split, only {' and '.join(parts)}.")
     prefix, train = parts["train"]
@@ -117,7 +117,7 @@ def split_names_of(store: Store) -> tuple[str, ...]:
 def _splits(index: ShardIndex, whole: Numbers) -> dict[str, tuple[str, Numbers]]:
     """The prefix of folders and the images of each split."""
     tops = {name: name.partition(os.sep)[0] for name in index.folders}
-    names = folder.split_names(set(tops.values()))
+    names = layout.split_names(set(tops.values()))
     if names is None:
         return {"train": ("", whole)}
     numbers = np.asarray(whole, np.int64)
@@ -153,9 +153,9 @@ def _classes(
         folders = [os.path.relpath(index.folders[number] or ".", prefix or ".") for number in values]
         names, column = ["" if name == "." else name for name in folders], rows["folder"]
     if known:
-        classes = folder.checked_classes(known, set(names), place)
+        classes = layout.checked_classes(known, set(names), place)
     else:
-        classes = folder.class_names([f"{name}{os.sep}x" if name else "x" for name in names])
+        classes = layout.class_names(set(names))
     if not classes:
         return (), None
     label_of = {name: label for label, name in enumerate(classes)}
@@ -172,7 +172,7 @@ def choose_side(index: ShardIndex, store: Store, numbers: Numbers) -> int:
         return image_size(BytesIO(store.read_apart(numbers_in_store[shard], offset, size)))
 
     with ThreadPoolExecutor(REQUESTS) as pool:
-        return folder.side_of(list(pool.map(image_size_of, numbers[:: max(1, len(numbers) // folder.SAMPLE)])))
+        return layout.side_of(list(pool.map(image_size_of, numbers[:: max(1, len(numbers) // layout.SAMPLE)])))
 
 
 def _statistics(images: StreamedImages) -> tuple[RGB, RGB]:
