@@ -97,14 +97,14 @@ def test_an_entry_that_another_process_removes_is_built_again(
         Image.new("RGB", (32, 32), (number, 0, 0)).save(tmp_path / f"{number}.png")
     left = [2]
 
-    def removed(place: Path) -> Any:  # it had another list of files, and replaced the entry
+    def removed(place: Path, *rest: Any, **options: Any) -> Any:  # it had another list of files, and replaced the entry
         if left[0]:
             left[0] -= 1
             shutil.rmtree(place)
-        return read_meta(place)
+        return opened(place, *rest, **options)
 
-    read_meta = decoded._read_meta
-    monkeypatch.setattr(decoded, "_read_meta", removed)
+    opened = decoded._open
+    monkeypatch.setattr(decoded, "_open", removed)
     assert len(relatum.data.load(tmp_path)) == 3
     left[0] = 99
     with pytest.raises(RelatumError, match="repeatedly removed"):

@@ -84,54 +84,37 @@ def decode_files(
             "folders",
             prefix + digest.hexdigest()[:24],
             lambda work: _build(work, root.name or str(root), read or root.joinpath, files, side),
-            valid=lambda entry: _valid(entry, len(files), side),
+            valid=lambda entry: _open(entry, files, side, try_again=True) is not None,
             replaces=prefix,
         )
         try:
-            meta = _read_meta(entry)
-            images = open_array(entry / "images.npy", _shape(meta, len(files), side))
-            break
+            return _open(entry, files, side)
         except (Damaged, FileNotFoundError):  # another process found more or fewer files in the folder, and replaced it
             if not attempts_left:
                 raise RelatumError(f"{entry} is repeatedly removed by other processes: {root} changes.") from None
-    return Decoded(
-        images=images,
-        kept=[number for number in range(len(files)) if number not in meta.skipped],
-        skipped=tuple(Skipped(files[number], why) for number, why in meta.skipped.items()),
-        mean=meta.mean,
-        std=meta.std,
-    )
+    raise AssertionError
 
 
-@dataclass(frozen=True)
-class _Meta:
-    mean: RGB
-    std: RGB
-    skipped: dict[int, str]
-    again: bool  # a file could not be read for a reason that may have passed, or in a format that now can be read
-
-
-def _read_meta(entry: Path) -> _Meta:
+def _open(entry: Path, files: Sequence[str], side: int, *, try_again: bool = False) -> Decoded:
+    """The images of an entry; with `try_again`, one is not used if a skipped file may be readable now."""
     try:
-        document = read_json_bounded(entry / "meta.json")
-        skipped = {int(number): str(why) for number, why in document["skipped"]}
-        mean, std = (_triple(np.array(document[name])) for name in ("mean", "std"))
-        again = bool(document.get("again")) or (bool(skipped) and document.get("formats") != list(formats()))
-        return _Meta(mean, std, skipped, again)
+        meta = read_json_bounded(entry / "meta.json")
+        skipped = {int(number): str(why) for number, why in meta["skipped"]}
+        mean, std = (_triple(np.array(meta[name])) for name in ("mean", "std"))
+        passing = bool(meta.get("again")) or (bool(skipped) and meta.get("formats") != list(formats()))
     except (ValueError, KeyError, TypeError):
         raise Damaged("meta.json is not readable") from None
-
-
-def _shape(meta: _Meta, files: int, side: int) -> tuple[int, ...]:
-    return files - len(meta.skipped), side, side, 3
-
-
-def _valid(entry: Path, files: int, side: int) -> bool:
-    meta = _read_meta(entry)
-    if meta.again:
-        raise Damaged  # without a message: the files are tried again
-    open_array(entry / "images.npy", _shape(meta, files, side))  # raises where it does not fit
-    return all(0 <= number < files for number in meta.skipped)
+    if passing and try_again:
+        raise Damaged  # without a message
+    if not all(0 <= number < len(files) for number in skipped):
+        raise Damaged("its content does not fit")
+    return Decoded(
+        images=open_array(entry / "images.npy", (len(files) - len(skipped), side, side, 3)),
+        kept=[number for number in range(len(files)) if number not in skipped],
+        skipped=tuple(Skipped(files[number], why) for number, why in skipped.items()),
+        mean=mean,
+        std=std,
+    )
 
 
 def _build(work: Path, name: str, read: Read, files: Sequence[str], side: int) -> None:

@@ -127,6 +127,7 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     splits: dict[str, Any] = {}
     missing: Absent | None = None
     first: ImageSet | None = None
+    classes: tuple[str, ...] = ()
     for split in names:
         try:
             images = load(data, split, root=root)
@@ -134,6 +135,7 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
             missing = missing or error
             continue
         first = first or images
+        classes = classes or images.classes
         splits[split] = {
             "images": len(images),
             "labelled": images.labels is not None,
@@ -142,8 +144,6 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     if first is None:
         assert missing is not None
         raise missing
-    labelled = max((s for s in splits if splits[s]["labelled"]), default=None)
-    classes = first.classes if labelled is None else load(data, labelled, root=root).classes
     return {
         "name": first.name,
         "source": "dataset" if dataset is not None else "folder",
@@ -153,7 +153,7 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
         "mean": list(first.mean),
         "std": list(first.std),
         "pad": first.pad,
-        "labelled": labelled is not None,
+        "labelled": any(part["labelled"] for part in splits.values()),
         "classes": list(classes),
         "skipped": sum(len(part["skipped"]) for part in splits.values()),
     }

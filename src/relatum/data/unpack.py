@@ -7,7 +7,9 @@ import shutil
 import tarfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import IO
 
 from relatum.errors import RelatumError
 
@@ -19,12 +21,30 @@ def unpack(file: Path, into: Path) -> None:
         RelatumError: the archive is damaged, or contains a link, a device or a path outside the folder.
     """
     try:
-        if zipfile.is_zipfile(file):
-            _unzip(file, into)
-        else:
-            _untar(file, into)
+        for name, content in _members(file):
+            target = into / _checked(file, name)
+            if content is None:
+                target.mkdir(parents=True, exist_ok=True)
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with content, target.open("wb") as out:
+                shutil.copyfileobj(content, out, 1 << 20)
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError) as error:
         raise RelatumError(f"{file} cannot be unpacked: {error}.") from error
+
+
+def _members(file: Path) -> Iterator[tuple[str, IO[bytes] | None]]:
+    """The name and the content of each member; None for a folder."""
+    if zipfile.is_zipfile(file):
+        with zipfile.ZipFile(file) as archive:
+            for info in archive.infolist():
+                yield info.filename, None if info.is_dir() else archive.open(info)
+        return
+    with tarfile.open(file) as tar:
+        for member in tar:
+            if not member.isfile() and not member.isdir():
+                raise RelatumError(f"{file} contains {member.name!r}, which is not a file or a folder: not unpacked.")
+            yield member.name, tar.extractfile(member)
 
 
 def _checked(file: Path, name: str) -> Path:
@@ -32,34 +52,6 @@ def _checked(file: Path, name: str) -> Path:
     if path.is_absolute() or ".." in path.parts or ":" in name:
         raise RelatumError(f"{file} contains {name!r}, a path outside its folder: not unpacked.")
     return Path(*path.parts)
-
-
-def _untar(file: Path, into: Path) -> None:
-    with tarfile.open(file) as archive:
-        for member in archive:
-            target = into / _checked(file, member.name)
-            if member.isdir():
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            if not member.isfile():
-                raise RelatumError(f"{file} contains {member.name!r}, which is not a file or a folder: not unpacked.")
-            source = archive.extractfile(member)
-            assert source is not None
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with source, target.open("wb") as out:
-                shutil.copyfileobj(source, out, 1 << 20)
-
-
-def _unzip(file: Path, into: Path) -> None:
-    with zipfile.ZipFile(file) as archive:
-        for member in archive.infolist():
-            target = into / _checked(file, member.filename)
-            if member.is_dir():
-                target.mkdir(parents=True, exist_ok=True)
-                continue
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with archive.open(member) as source, target.open("wb") as out:
-                shutil.copyfileobj(source, out, 1 << 20)
 
 
 def move_into(folder: Path, target: Path) -> None:

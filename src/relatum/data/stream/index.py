@@ -89,16 +89,16 @@ Numbers = NDArray[np.int64] | range  # of images of an index
 class Names(Sequence[str]):
     """The names of some images of an index, read when they are indexed."""
 
-    def __init__(self, index: ShardIndex, numbers: Numbers, prefix: str = "") -> None:
-        self._index, self._numbers, self._prefix = index, numbers, prefix
+    def __init__(self, index: ShardIndex, numbers: Numbers) -> None:
+        self._index, self._numbers = index, numbers
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):
-            return Names(self._index, self._numbers[key], self._prefix)
-        return self._prefix + self._index.name(int(self._numbers[key]))
+            return Names(self._index, self._numbers[key])
+        return self._index.name(int(self._numbers[key]))
 
 
 def open_index(store: Store) -> ShardIndex:
@@ -110,9 +110,9 @@ def open_index(store: Store) -> ShardIndex:
         "shards",
         f"{store.stamp}-v{_VERSION}",
         lambda work: write_index(store, work),
-        valid=lambda entry: _read(entry, (entry / INDEX_FILE).read_bytes(), check=False) is not None,
+        valid=lambda entry: _read(entry, (entry / INDEX_FILE).read_bytes()) is not None,
     )
-    return _read(entry, (entry / INDEX_FILE).read_bytes(), check=False)
+    return _read(entry, (entry / INDEX_FILE).read_bytes())
 
 
 def _beside(store: Store) -> ShardIndex | None:
@@ -130,7 +130,10 @@ def _beside(store: Store) -> ShardIndex | None:
         folder = Path(store.place)
         if not folder.is_dir():  # at a URL: its files are copied to the cache
             folder = cache.entry(
-                "shards", f"{hashlib.sha256(content).hexdigest()[:24]}-copy", _copy(store), valid=_has_all
+                "shards",
+                f"{hashlib.sha256(content).hexdigest()[:24]}-copy",
+                lambda work: _copy(store, work),
+                valid=lambda entry: all((entry / name).is_file() for name in FILES),
             )
         index = _read(folder, content, check=True)
         _compare(index, store)
@@ -161,19 +164,12 @@ def _compare(index: ShardIndex, store: Store) -> None:
                 raise Damaged(f"{shard} has changed since it was written")
 
 
-def _copy(store: Store) -> Any:
-    def write(work: Path) -> None:
-        for name in FILES:
-            content = store.read_file(name)
-            if content is None:
-                raise Damaged(f"{name} is missing")
-            (work / name).write_bytes(content)
-
-    return write
-
-
-def _has_all(entry: Path) -> bool:
-    return all((entry / name).is_file() for name in FILES)
+def _copy(store: Store, work: Path) -> None:
+    for name in FILES:
+        content = store.read_file(name)
+        if content is None:
+            raise Damaged(f"{name} is missing")
+        (work / name).write_bytes(content)
 
 
 def _document(content: bytes) -> dict[str, Any]:
@@ -192,7 +188,8 @@ def shard_names(content: bytes) -> list[str]:
     return [str(name) for name in names if os.path.basename(str(name)) == str(name)]  # noqa: PTH119
 
 
-def _read(folder: Path, content: bytes, *, check: bool) -> ShardIndex:
+def _read(folder: Path, content: bytes, *, check: bool = False) -> ShardIndex:
+    """The index in a folder; `check` compares digests, which the seal of a cache entry makes unnecessary."""
     document = _document(content)
     count, letters = (int(document[key]) for key in ("images", "letters"))
     samples, names = (
