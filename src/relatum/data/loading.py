@@ -19,12 +19,11 @@ from relatum import registry
 from relatum.data import folder, sets
 from relatum.data.dataset import Dataset
 from relatum.data.imageset import ImageSet
-from relatum.data.layout import LARGEST_SIDE, class_names
+from relatum.data.layout import class_names
 from relatum.data.paths import Absent, data_root
 from relatum.data.stream import loading as stream
-from relatum.data.stream.index import open_index
 from relatum.data.stream.loading import CACHE_BYTES
-from relatum.data.stream.store import Store, is_url
+from relatum.data.stream.store import is_url
 from relatum.errors import InputError, require_channels, unknown
 from relatum.system.files import expand_user, nearest_path
 
@@ -86,23 +85,23 @@ def _load_files(
     data: str | Path, split: str, storage: str, cache_bytes: int, *, side: int | None, **options: Any
 ) -> ImageSet:
     """Images of a folder, decoded, or of shards, decoded or streamed."""
-    store = stream.open_shards(data if is_url(data) else find_folder(data), cache_bytes)
+    place = _place(data)
+    store = stream.open_shards(place, cache_bytes)
     if store is None and storage == "stream":
         raise InputError(f"{data} cannot be streamed: only tar shards can (relatum data shard {data} --out SHARDS).")
-    if store is not None and (storage == "stream" or (storage == "auto" and (is_url(data) or _is_large(store, side)))):
+    automatic = storage == "auto" and store is not None and (is_url(data) or stream.too_large_to_decode(store, side))
+    if store is not None and (storage == "stream" or automatic):
         return stream.load(store, split, side=side, **options)
-    if is_url(data) and not str(data).startswith("file://"):
+    if isinstance(place, str):
         raise InputError(f"{data} can only be streamed (data.storage = stream): download it to decode it once.")
-    return folder.load(find_folder(_without_scheme(data)), split, side=side)
+    return folder.load(place, split, side=side)
 
 
-def _without_scheme(data: str | Path) -> str:
-    """The path in a `file://` URL; anything else as it is."""
-    return str(data).removeprefix("file://")
-
-
-def _is_large(store: Store, side: int | None) -> bool:
-    return stream.too_large_to_decode(open_index(store), side or LARGEST_SIDE)
+def _place(data: str | Path) -> str | Path:
+    """The folder or tar file that data names, also by a `file://` URL; any other URL as it is."""
+    if is_url(data) and not str(data).startswith("file://"):
+        return str(data)
+    return find_folder(str(data).removeprefix("file://"))
 
 
 def may_have_labels(data: str | Path) -> bool:
@@ -120,10 +119,10 @@ def info(data: str | Path, root: Path | None = None) -> dict[str, Any]:
     dataset = _dataset(data)
     if dataset is not None:
         names = tuple(dataset.splits)
-    elif (store := stream.open_shards(data) if is_url(data) else None) is not None:
-        names = stream.split_names_of(store)
+    elif isinstance(place := _place(data), str):
+        names = stream.split_names_of(place)
     else:
-        names = tuple(folder.splits(folder.scan(find_folder(_without_scheme(data)))))
+        names = tuple(folder.splits(folder.scan(place)))
     splits: dict[str, Any] = {}
     missing: Absent | None = None
     first: ImageSet | None = None

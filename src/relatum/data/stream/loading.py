@@ -26,8 +26,7 @@ from relatum.data.paths import Absent, cache_dir
 from relatum.data.shards import find
 from relatum.data.stream.images import StreamedImages
 from relatum.data.stream.index import Numbers, ShardIndex, open_index, readable, shard_names
-from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store, is_url
-from relatum.system.files import expand_user
+from relatum.data.stream.store import INDEX_FILE, REQUESTS, LocalShards, RemoteShards, Store
 from relatum.system.untrusted import read_bounded
 
 _STATISTICS = 1024  # images that mean and standard deviation are computed from
@@ -35,11 +34,10 @@ _DISK_SHARE = 0.25  # of the disk with the cache: shards that would take more de
 CACHE_BYTES = 8 << 30  # of shards at a URL, by default
 
 
-def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | None:
-    """The shards that data names: a URL, a tar file, or a folder of tar files; None if it is something else."""
-    if is_url(data) and not str(data).startswith("file://"):
-        return RemoteShards(str(data), cache_bytes)
-    path = expand_user(str(data).removeprefix("file://"))
+def open_shards(path: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | None:
+    """The shards at a URL (text), or at the path of a tar file or of a folder of them; None if it is something else."""
+    if isinstance(path, str):
+        return RemoteShards(path, cache_bytes)
     shards = find(path)
     if shards is None:
         return None
@@ -50,9 +48,10 @@ def open_shards(data: str | Path, cache_bytes: int = CACHE_BYTES) -> Store | Non
     return LocalShards(shards, some=path.is_file())
 
 
-def too_large_to_decode(index: ShardIndex, side: int) -> bool:
+def too_large_to_decode(store: Store, side: int | None) -> bool:
     """Whether the decoded images would take more than a quarter of the disk with the cache."""
-    return len(index) * 3 * side * side > _DISK_SHARE * shutil.disk_usage(cache_dir()).total
+    decoded = len(open_index(store)) * 3 * (side or layout.LARGEST_SIDE) ** 2
+    return decoded > _DISK_SHARE * shutil.disk_usage(cache_dir()).total
 
 
 def load(
@@ -108,9 +107,9 @@ def load(
     )
 
 
-def split_names_of(store: Store) -> tuple[str, ...]:
-    """The splits of shards."""
-    index = open_index(store)
+def split_names_of(url: str) -> tuple[str, ...]:
+    """The splits of shards at a URL."""
+    index = open_index(RemoteShards(url, CACHE_BYTES))
     return tuple(_splits(index, range(len(index))))
 
 
