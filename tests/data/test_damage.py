@@ -96,7 +96,7 @@ def test_shapes_are_drawn_again(own_cache: Path, monkeypatch: pytest.MonkeyPatch
     drawn = relatum.data.load("shapes", "test")
     good, labels = np.array(drawn.images), drawn.labels
     del drawn  # a map of a file that is cut cannot be read
-    for name in ("images.npy", "labels.npy", "meta.json"):
+    for name in ("images.npy", "labels.npy"):
         (entry(own_cache, "shapes") / name).write_bytes(b"")
         again = relatum.data.load("shapes", "test")
         assert np.array_equal(again.images, good)

@@ -68,8 +68,6 @@ class ViewParams:
         arrays = {name: getattr(self, name)[index] for name in ARRAYS}
         return dataclasses.replace(self, **arrays)
 
-    __getitem__ = rows
-
     def to(self, device: Any = "cpu") -> TensorParams:
         """The same parameters as tensors on a device, for `relatum.views.tensor`."""
         from relatum.views.tensor import TensorParams

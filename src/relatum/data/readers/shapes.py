@@ -8,7 +8,6 @@ seed, its split and its index.
 
 from __future__ import annotations
 
-import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -54,7 +53,6 @@ def _write(folder: Path, split: str, count: int) -> None:
     images, labels = draw(count, seed=_SEED, split=split)
     write_array(folder / "images.npy", images.shape, [images])
     np.save(folder / "labels.npy", labels)
-    (folder / "meta.json").write_text(json.dumps({"seed": _SEED, "classes": CLASSES}))
     for file in folder.iterdir():
         cache.sync(file)
 
