@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,36 @@ def test_kernels_compile_where_nothing_can_be_written(site: Path, tmp_path: Path
     numbers, _, messages = run(site, code, HOME=blocked, XDG_CACHE_HOME=blocked)
     assert numbers[:2] == [2, 20]
     assert "set NUMBA_CACHE_DIR" in messages
+
+
+def emptied(content: bytes) -> bytes:
+    return b""  # as after a power failure
+
+
+def shortened(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def changed(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize(("ending", "damage"), [("nbi", emptied), ("nbc", shortened), ("nbc", changed)])
+def test_damaged_files_are_replaced(site: Path, ending: str, damage: Callable[[bytes], bytes]) -> None:
+    folder = run(site)[1]
+    for file in folder.glob(f"*.{ending}"):
+        file.write_bytes(damage(file.read_bytes()))
+    assert run(site)[0] == [2, 20, 0, 2]
+    assert run(site)[0] == [2, 20, 2, 0]
+
+
+def test_kernels_work_where_their_code_cannot_be_kept(site: Path) -> None:
+    full = "import errno, os; from numba.core.caching import IndexDataCacheFile as F\n"
+    full += "def save(*_): raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))\nF.save = save\n"
+    numbers, folder, messages = run(site, full + RUN)
+    assert numbers == [2, 20, 0, 2]
+    assert f"compiled kernels could not be kept in {folder}: No space left on device." in messages
 
 
 def test_each_type_of_cpu_has_its_own_code(site: Path) -> None:

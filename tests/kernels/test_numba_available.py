@@ -6,7 +6,9 @@ import warnings
 
 import pytest
 
+from relatum.errors import InputError
 from relatum.kernels import numba_available
+from relatum.kernels.caching import cached_njit
 
 
 @pytest.fixture(autouse=True)
@@ -36,3 +38,11 @@ def test_a_missing_or_broken_numba_is_reported_once(monkeypatch, error):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert not numba_available()
+
+
+def test_numba_without_its_compiler_is_not_used(monkeypatch):
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
+    with pytest.warns(UserWarning, match="NUMBA_DISABLE_JIT is set: torch is used"):
+        assert not numba_available()
+    with pytest.raises(InputError, match="NUMBA_DISABLE_JIT is set, so there are no compiled kernels"):
+        cached_njit("int64(int64)")

@@ -20,10 +20,13 @@ import warnings
 
 @functools.cache
 def numba_available() -> bool:
-    """Whether numba can be imported; if not, warns once that torch is used instead."""
+    """Whether numba can be imported and compiles; if not, warns once that torch is used instead."""
     try:
-        import numba  # noqa: F401
+        import numba
     except Exception as error:  # a broken installation raises more than ImportError
         warnings.warn(f"numba cannot be imported ({error}): torch is used instead, which is slower.", stacklevel=2)
+        return False
+    if getattr(numba.config, "DISABLE_JIT", 0):  # numba sets it at run time, so mypy does not know it
+        warnings.warn("NUMBA_DISABLE_JIT is set: torch is used instead of numba, which is slower.", stacklevel=2)
         return False
     return True

@@ -7,6 +7,8 @@ compiles a kernel deletes the files of other digests, so that old machine code d
 
 Only the outermost function of a kernel is cached. numba optimises a cached part a second time inside its caller, which
 changes the last bits of the results between a process that compiles and one that loads (docs/log.md).
+
+A file that cannot be read, written or trusted (after a power failure some are empty) costs time, never a command.
 """
 
 # mypy: disable-error-code="no-untyped-call"
@@ -17,6 +19,7 @@ import contextlib
 import functools
 import hashlib
 import inspect
+import pickle
 import sys
 import warnings
 from collections.abc import Callable
@@ -25,6 +28,8 @@ from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+from relatum.errors import InputError
 
 _PREFIX = "relatum"
 _announced = False
@@ -41,6 +46,9 @@ def cached_njit(signature: Any = None, **options: Any) -> Callable[[Any], Any]:
         signature: compile for these argument types now; by default, at the first call with each set of types.
         options: further options of `numba.njit`.
     """
+
+    if getattr(numba.config, "DISABLE_JIT", 0):  # numba sets it at run time, so mypy does not know it
+        raise InputError("NUMBA_DISABLE_JIT is set, so there are no compiled kernels: unset it, or use 'torch'.")
 
     def decorate(function: Any) -> Any:
         kernel = numba.njit(nogil=True, **options)(function)
@@ -67,24 +75,51 @@ class _KernelCache(FunctionCache):
         self._digest = source_digest(source.parent)
         name = f"{source.stem}.{function.__qualname__}".replace("<", "").replace(">", "")
         python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
-        self._cache_file = IndexDataCacheFile(
+        self._cache_file = _CheckedFiles(
             cache_path=self.cache_path,
             filename_base=f"{_PREFIX}-{self._digest}-{name}.{python}",
             source_stamp=self._digest,
         )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        compiled = super().load_overload(sig, target_context)
+        compiled = None
+        with contextlib.suppress(Exception):  # a damaged file may raise anything; the kernel is compiled again
+            compiled = super().load_overload(sig, target_context)
         if compiled is None:
             _announce_compilation()
         return compiled
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        super().save_overload(sig, data)
+        try:
+            try:
+                super().save_overload(sig, data)
+            except OSError:
+                raise
+            except Exception:  # the index is damaged: numba reads it before it writes
+                self.flush()
+                super().save_overload(sig, data)
+        except OSError as error:  # a full disk, a read-only one: the kernel works, but is not kept
+            reason = error.strerror or str(error)
+            warnings.warn(f"compiled kernels could not be kept in {self.cache_path}: {reason}.", stacklevel=2)
+            return
         for path in Path(self.cache_path).glob(f"{_PREFIX}-*.nb[ci]"):
             if not path.name.startswith(f"{_PREFIX}-{self._digest}-"):
                 with contextlib.suppress(OSError):
                     path.unlink()
+
+
+class _CheckedFiles(IndexDataCacheFile):
+    """numba's files with a SHA-256 of the machine code: a damaged one could crash, or give other results."""
+
+    def _save_data(self, name: str, data: Any) -> None:
+        content = self._dump(data)
+        super()._save_data(name, (hashlib.sha256(content).digest(), content))
+
+    def _load_data(self, name: str) -> Any:
+        digest, content = super()._load_data(name)
+        if hashlib.sha256(content).digest() != digest:
+            raise ValueError(f"{name} is damaged")
+        return pickle.loads(content)
 
 
 @functools.cache
