@@ -251,6 +251,17 @@ def test_malicious_files_run_nothing(
     assert not touched.exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="the current folder cannot be deleted there")
+def test_a_deleted_current_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """MKL, which torch loads, would end the process there with `FATAL ERROR: Cannot load libtorch_cpu.so`."""
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+    run("list", "methods", code=2)
+    assert "error: the current folder cannot be used (No such file or directory)" in capsys.readouterr().err
+
+
 def test_unexpected_errors_are_one_line_unless_debugged(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     from relatum.cli import listing
 

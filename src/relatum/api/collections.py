@@ -15,6 +15,7 @@ from relatum import config
 from relatum.api.runs import StrPath, architecture_of, data_name, note_unfinished, optional_path
 from relatum.collection.rows import Album, DuplicateGroup, Outlier, Row, Selected, check_target, write_rows
 from relatum.errors import InputError, require_positive
+from relatum.system.torch_state import usual_torch_state
 
 if TYPE_CHECKING:  # torch is imported when a backbone is loaded
     from torch import nn
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # torch is imported when a backbone is loaded
 R = TypeVar("R", bound=Row)
 
 
+@usual_torch_state
 def duplicates(
     run: StrPath | nn.Module,
     data: StrPath,
@@ -68,6 +70,7 @@ def duplicates(
     return _saved(result, target)
 
 
+@usual_torch_state
 def outliers(
     run: StrPath | nn.Module,
     data: StrPath,
@@ -109,6 +112,7 @@ def outliers(
     return _saved(result, target)
 
 
+@usual_torch_state
 def cluster(
     run: StrPath | nn.Module,
     data: StrPath,
@@ -151,6 +155,7 @@ def cluster(
     return _saved(result, target)
 
 
+@usual_torch_state
 def select(
     run: StrPath | nn.Module,
     data: StrPath,

@@ -14,6 +14,7 @@ from relatum.api.runs import StrPath, architecture_of
 from relatum.errors import InputError
 from relatum.runs.names import BACKBONE
 from relatum.system.files import write_json
+from relatum.system.torch_state import usual_torch_state
 from relatum.system.untrusted import read_json_bounded
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             self._use(run.backbone())
         return self
 
+    @usual_torch_state
     def transform(self, X: Any) -> NDArray[np.float32]:
         """The representations of images.
 
@@ -148,6 +150,7 @@ class Embedder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return place
 
     @classmethod
+    @usual_torch_state
     def load(cls, folder: StrPath, *, backbone: str | nn.Module | None = None) -> Embedder:
         """Read an embedder that `save` wrote. Its `out` is None, so that a file cannot decide where `fit` writes.
 

@@ -12,6 +12,7 @@ from relatum.api.runs import StrPath, architecture_of, as_list, data_name, note_
 from relatum.errors import InputError
 from relatum.evaluation import Result
 from relatum.runs import ledger
+from relatum.system.torch_state import usual_torch_state
 
 if TYPE_CHECKING:  # torch and numpy are imported when a backbone is loaded
     import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # torch and numpy are imported when a backbone is loaded
     from relatum.evaluation.searching import Hit
 
 
+@usual_torch_state
 def evaluate(
     protocol: str,
     run: StrPath | nn.Module,
@@ -108,6 +110,7 @@ def embed(
 ) -> tuple[NDArray[np.float32], list[str]]: ...
 
 
+@usual_torch_state
 def embed(
     backbone: StrPath | nn.Module,
     data: Any,
@@ -160,6 +163,7 @@ def embed(
     return z, [str(n) for n in range(len(z))] if images.files is None else [str(file) for file in images.files]
 
 
+@usual_torch_state
 def search(
     run: StrPath | nn.Module,
     gallery: Any,

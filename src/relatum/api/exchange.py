@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from relatum.api.runs import Run, StrPath, architecture_of, note_unfinished
+from relatum.system.torch_state import usual_torch_state
 
 if TYPE_CHECKING:
     from torch import nn
 
 
+@usual_torch_state
 def export(
     run: StrPath | nn.Module,
     *,
@@ -39,6 +41,7 @@ def export(
     return write(source, format, Path(out), backbone=architecture_of(run, backbone), preprocess=preprocess)
 
 
+@usual_torch_state
 def import_weights(
     file: StrPath,
     *,

@@ -15,10 +15,12 @@ from relatum.system.files import expand_user
 from relatum.system.outputs import mark_output
 from relatum.system.progress import Display
 from relatum.system.text import counted
+from relatum.system.torch_state import usual_torch_state
 
 _MINUTES = 5.0
 
 
+@usual_torch_state
 def explore(
     folder: StrPath,
     *,

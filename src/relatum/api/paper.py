@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from relatum.api.runs import StrPath, as_list
+from relatum.system.torch_state import usual_torch_state
 
 
+@usual_torch_state
 def reproduce(
     tables: Sequence[str] | str,
     *,

@@ -24,6 +24,7 @@ from relatum.system import launcher
 from relatum.system.progress import Display
 from relatum.system.team import Team
 from relatum.system.text import counted
+from relatum.system.torch_state import usual_torch_state
 from relatum.version import __version__
 
 if TYPE_CHECKING:  # torch is imported when training starts
@@ -34,6 +35,7 @@ if TYPE_CHECKING:  # torch is imported when training starts
     from relatum.training.resolve import Resolved
 
 
+@usual_torch_state
 def pretrain(
     data: Any = None,
     *,

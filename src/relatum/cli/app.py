@@ -24,7 +24,7 @@ from relatum.cli import collections, data, evaluation, paper, tools, training, w
 from relatum.cli.help import Command as CommandWithHelp
 from relatum.cli.help import Group
 from relatum.cli.stops import print_stop
-from relatum.errors import Interrupted, RelatumError, command_line, describe, unknown
+from relatum.errors import InputError, Interrupted, RelatumError, command_line, describe, unknown
 from relatum.system import signals
 from relatum.system.stderr import STDERR, discard_unwritten, say
 from relatum.system.text import printable
@@ -71,6 +71,7 @@ def _interruptible(command: Command) -> Command:
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> None:
         try:
+            _check_current_folder()
             command(*arguments, **options)
         except Interrupted as error:  # not a failure: everything is saved
             if not error.quiet:
@@ -80,6 +81,14 @@ def _interruptible(command: Command) -> Command:
             raise typer.Exit(128 + error.signum) from None
 
     return run
+
+
+def _check_current_folder() -> None:
+    """Refuse to start in a deleted folder: relative paths have no place, and torch's libraries end the process."""
+    try:
+        Path.cwd()
+    except OSError as error:
+        raise InputError(f"the current folder cannot be used ({error.strerror}): cd to another one.") from None
 
 
 for _name, _command in COMMANDS.items():

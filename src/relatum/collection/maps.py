@@ -44,6 +44,7 @@ def _tsne(components: Points, seed: int) -> Points:
     perplexity = min(30.0, (len(components) - 1) / 3)
     start = np.ascontiguousarray(1e-4 * spread[:, :2]) if spread.shape[1] > 1 else "random"
     model = TSNE(perplexity=perplexity, init=start, learning_rate="auto", random_state=seed)
+    model.set_output(transform="default")  # whatever `sklearn.set_config` says
     return np.asarray(model.fit_transform(spread), np.float32)
 
 

@@ -91,6 +91,7 @@ def _sklearn(
         random_state=state,
         verbose=2,
     )
+    model.set_output(transform="default")  # an array, also after `sklearn.set_config(transform_output="pandas")`
     with contextlib.redirect_stdout(_Watcher(advance)):
         xy = model.fit_transform(z)
     return np.ascontiguousarray(xy, np.float32), float(model.kl_divergence_)

@@ -28,6 +28,7 @@ from relatum.runs.results import STEP
 from relatum.system.files import nearest_path, write_bytes
 from relatum.system.progress import Display
 from relatum.system.text import counted
+from relatum.system.torch_state import usual_torch_state
 from relatum.system.untrusted import check_regular
 from relatum.version import __version__
 
@@ -281,6 +282,7 @@ def _build_named(name: str, state: Mapping[str, Tensor], source: Source) -> nn.M
         raise InputError(f"{source} does not fit its backbone {name}: that has more weights than the file.") from None
 
 
+@usual_torch_state
 def load_backbone(source: Source, *, backbone: str | nn.Module | None = None) -> nn.Module:
     """A trained backbone: in eval mode, frozen, with the metadata that is needed to normalise images for it.
 

@@ -122,7 +122,7 @@ class Views:
                 f"an image of {width} × {height} pixels is not square: give the side of the views, side=..."
             )
         side = self.side or height
-        seed = int(torch.randint(2**62, ()).item()) if self.seed is None else self.seed
+        seed = int(torch.randint(2**62, (), device="cpu").item()) if self.seed is None else self.seed
         numbers = np.arange(count) if indices is None else np.asarray(indices)
         if numbers.shape != (count,) or numbers.dtype.kind not in "iu":
             raise InputError(
