@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import pytest
 from PIL import Image
@@ -28,6 +29,14 @@ def test_a_map_is_drawn_in_the_colours_of_its_classes_and_twice_alike(tmp_path: 
     assert [p.name for p in paths] == ["map.png", "map.svg"]
     colours = {f"#{r:02X}{g:02X}{b:02X}" for r, g, b in np.asarray(Image.open(paths[0]).convert("RGB")).reshape(-1, 3)}
     assert set(drawing.palette(2)) <= colours  # in the legend, where points are opaque
+
+
+def test_a_map_does_not_depend_on_the_users_settings(tmp_path: Path) -> None:
+    xy = np.stack([np.arange(40.0), np.arange(40.0) % 7], axis=1)
+    usual = drawing.save_map(tmp_path / "usual", xy, None, [], "Pets")[0].read_bytes()
+    with matplotlib.rc_context({"text.usetex": True, "font.size": 30}):  # LaTeX need not be installed
+        assert drawing.save_map(tmp_path / "map", xy, None, [], "Pets")[0].read_bytes() == usual
+        assert matplotlib.rcParams["font.size"] == 30
 
 
 def test_names_on_a_map_are_no_formulas(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:

@@ -73,6 +73,16 @@ def save_map(
         names: class names.
         title: of the figure.
     """
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # the user's matplotlibrc may ask for LaTeX, or another size
+        return _save_map(stem, xy, labels, names, title)
+
+
+def _save_map(
+    stem: Path, xy: NDArray[np.floating], labels: NDArray[np.int64] | None, names: Sequence[str], title: str
+) -> list[Path]:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

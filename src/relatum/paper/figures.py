@@ -55,7 +55,9 @@ def draw(planned: Planned, results: Results, folder: str | Path) -> list[Path]:
         "axes.titlesize": 10,
         "axes.titleweight": "bold",
     }
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()  # whatever the user's matplotlibrc says
+        matplotlib.rcParams.update(style)
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure as Canvas
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -67,8 +69,22 @@ def make_fabric(recipe: Recipe, place: Place | None = None, *, skips_parameters:
         place: the place of this process among those of the run; by default it is the only one.
         skips_parameters: whether some parameters get no gradient in some steps (`Objective.skips_parameters`).
     """
-    place = place or Place()
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it prints the precision, in quiet runs as well
+    with _without_fabric_run():
+        return _make_fabric(recipe, place or Place(), skips_parameters)
+
+
+@contextlib.contextmanager
+def _without_fabric_run() -> Iterator[None]:
+    """Hide the settings of `fabric run` ($LT_PRECISION, ...): Fabric would prefer some of them to the recipe."""
+    hidden = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("LT_")}
+    try:
+        yield
+    finally:
+        os.environ.update(hidden)
+
+
+def _make_fabric(recipe: Recipe, place: Place, skips_parameters: bool) -> Fabric:
     precision: Any = {"32": "32-true"}.get(recipe.run.precision, recipe.run.precision)
     if place.size == 1:
         plugins: Any = [LightningEnvironment()]
