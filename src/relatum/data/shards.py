@@ -103,7 +103,11 @@ class Index:
 
 
 def write(
-    files: Sequence[str], read: Callable[[str], Path | BytesIO], out: Path, size: int, skipped: Sequence[Skipped]
+    files: Sequence[str],
+    read: Callable[[str], Path | BytesIO],
+    out: Path,
+    size: int = SHARD_BYTES,
+    skipped: Sequence[Skipped] = (),
 ) -> list[Path]:
     """Pack images into `OUT/NNNNNN.tar` files of about `size` bytes; the same images give the same bytes.
 
